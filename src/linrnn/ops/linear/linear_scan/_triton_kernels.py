@@ -12,6 +12,10 @@ bits.
 With ``GATES``, a step's ``a`` and ``b`` are computed as its row arrives, from parts of a row of
 ``b`` that lie ``part`` numbers apart: the value, then one or two logits.
 
+The same kernel computes with logarithms (``PAIR`` is 2), where nothing is -inf and ``WIDE`` is as
+wide as all else. The adjoint of that, with ``LOG``, is one of real numbers: its decay is the share
+that the state before a step has of the one after it.
+
 The local scan that is repeated from the true state, and the hand-over along tiles, are those of
 Merrill and Garland, "Single-pass parallel prefix scan with decoupled look-back", 2016, with a fixed
 order of look-back in place of theirs.
@@ -33,12 +37,14 @@ from linrnn.ops.linear.linear_scan.triton_tile import (
     stretched,
 )
 from linrnn.ops.linear.linear_scan.triton_walk import (
+    add,
     choose,
     flags,
     multiply,
     parts,
     put,
     rows,
+    share,
     span,
 )
 
@@ -71,7 +77,7 @@ def run_forward(
     START: tl.constexpr,
     CONSTANT: tl.constexpr,
     FLIP: tl.constexpr,
-    CX: tl.constexpr,
+    PAIR: tl.constexpr,
     DTYPE: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -95,9 +101,12 @@ def run_forward(
     blocks = tl.cdiv(channels, BLOCK)
     s = (lane // blocks).to(tl.int64)
     row, t, left, n = span(cu_seqlens, s, s * 0 + k, time, chunk, FLIP)
-    width: tl.constexpr = 2 if CX else 1
+    width: tl.constexpr = 2 if PAIR == 1 else 1
     warp = tl.arange(0, WARPS)[:, None]
     own = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so that all lie alike
+    places = own
+    if PAIR == 2:
+        places = warp * 0 + tl.arange(0, BLOCK * 2)[None, :]
     at = (lane % blocks) * (BLOCK * width) + own
     inside = at < channels * width
     steps = tl.where(inside, n - warp * STEPS, 0)  # of each place: a row's mask is one comparison
@@ -106,16 +115,19 @@ def run_forward(
     h_by = sign * width * channels
     zero = tl.zeros([WARPS, BLOCK], DTYPE)
     start = zero + START
+    nothing = zero
+    if PAIR == 2:
+        nothing = start
     x_re, x_im = start, zero
     if initial is not None:
         p = initial + s * channels * width + at
-        x_re, x_im = parts(tl.load(p, mask=inside, other=0), CX, DTYPE)
+        x_re, x_im = parts(tl.load(p, mask=inside, other=0), PAIR, DTYPE)
     end_re, end_im = x_re, x_im
     b += (row * b_seq + t * b_step) * width
     b_at = warp * (STEPS * b_by) + at
     if CONSTANT:
-        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
-        p_re, p_im = stretched(a_re, a_im, STEPS, CX, DTYPE, WIDE)
+        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), PAIR, DTYPE)
+        p_re, p_im = stretched(a_re, a_im, STEPS, PAIR, DTYPE, WIDE)
     elif GATES > 0:
         a_from, a_by = b + part, b_by
     else:
@@ -167,48 +179,44 @@ def run_forward(
             a_now, b_now = decays, inputs
         y_re, y_im = x_re, x_im
         if (WARPS > 1) or CHAINED:
-            q_re, q_im, cut = zero, zero, tl.zeros([WARPS, BLOCK], tl.int32)
+            q_re, q_im, cut = nothing, zero, tl.zeros([WARPS, BLOCK], tl.int32)
             for i in tl.static_range(STEPS):
                 if not CONSTANT:
-                    a_re, a_im = parts(a_now[i], CX, DTYPE)
+                    a_re, a_im = parts(a_now[i], PAIR, DTYPE)
                     f_re, f_im = a_re.to(PRODUCT), a_im.to(PRODUCT)
                     if i == 0:
                         p_re, p_im = f_re, f_im
                     else:
-                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, CX)
-                b_re, b_im = parts(b_now[i], CX, DTYPE)
+                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, PAIR)
+                b_re, b_im = parts(b_now[i], PAIR, DTYPE)
                 if reset is not None:
-                    q_re, q_im = choose(reset_now[i], start, zero, q_re, q_im, CX)
+                    q_re, q_im = choose(reset_now[i], start, zero, q_re, q_im, PAIR)
                     cut = tl.where(reset_now[i], 1, cut)
                 if (i > 0) or (reset is not None):
-                    q_re, q_im = multiply(a_re, a_im, q_re, q_im, CX)
-                    b_re += q_re
-                    if CX:
-                        b_im += q_im
+                    q_re, q_im = multiply(a_re, a_im, q_re, q_im, PAIR)
+                    b_re, b_im = add(b_re, b_im, q_re, q_im, PAIR)
                 q_re, q_im = b_re, b_im
             p_re, p_im = p_re.to(DTYPE), p_im.to(DTYPE)
             y_re, y_im, x_re, x_im = entered(
-                p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
-                CHAINED, CUTS, CX, DTYPE, GROUP,
+                p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks,
+                places, CHAINED, CUTS, PAIR, DTYPE, GROUP,
             )  # fmt: skip
         for i in tl.static_range(STEPS):
             if not CONSTANT:
-                a_re, a_im = parts(a_now[i], CX, DTYPE)
-            b_re, b_im = parts(b_now[i], CX, DTYPE)
+                a_re, a_im = parts(a_now[i], PAIR, DTYPE)
+            b_re, b_im = parts(b_now[i], PAIR, DTYPE)
             if reset is not None:
-                y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, CX)
-            y_re, y_im = multiply(a_re, a_im, y_re, y_im, CX)
-            y_re += b_re
-            if CX:
-                y_im += b_im
-            put(h + i * h_by + h_at, y_re, y_im, i < steps - j, CX)
+                y_re, y_im = choose(reset_now[i], start, zero, y_re, y_im, PAIR)
+            y_re, y_im = multiply(a_re, a_im, y_re, y_im, PAIR)
+            y_re, y_im = add(y_re, y_im, b_re, b_im, PAIR)
+            put(h + i * h_by + h_at, y_re, y_im, i < steps - j, PAIR)
             is_last = i == n - 1 - j - warp * STEPS
-            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, CX)
+            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, PAIR)
         if (WARPS == 1) and not CHAINED:
             x_re, x_im = y_re, y_im
         h += TILE * h_by
     ends = inside & ends_in(left, k, chunk, n, warp, STEPS)
-    put(final + s * channels * width + at, end_re, end_im, ends, CX)
+    put(final + s * channels * width + at, end_re, end_im, ends, PAIR)
 
 
 @kernel
@@ -243,11 +251,12 @@ def run_backward(
     lanes,
     chunks,
     GATES: tl.constexpr,
+    LOG: tl.constexpr,
     POSITIVE: tl.constexpr,
     START: tl.constexpr,
     CONSTANT: tl.constexpr,
     FLIP: tl.constexpr,
-    CX: tl.constexpr,
+    PAIR: tl.constexpr,
     DTYPE: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -263,6 +272,7 @@ def run_backward(
     each step, or, when ``a`` is constant, a sum for each program in double precision, to which
     every tile adds what it summed in working precision. With gates ``grad_b`` is that of all parts.
     """
+    FIXED: tl.constexpr = CONSTANT and not LOG  # whether all steps have one decay
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
     PRODUCT: tl.constexpr = WIDE  # roundings of many tiles would add up
@@ -273,7 +283,7 @@ def run_backward(
     blocks = tl.cdiv(channels, BLOCK)
     s = (lane // blocks).to(tl.int64)
     row, t, left, n = span(cu_seqlens, s, s * 0 + k, time, chunk, FLIP)
-    width: tl.constexpr = 2 if CX else 1
+    width: tl.constexpr = 2 if PAIR else 1
     PARTS: tl.constexpr = 1 if GATES == 0 else 2 if GATES == 1 else 3
     warp = tl.arange(0, WARPS)[:, None]
     own = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so that all lie alike
@@ -288,14 +298,15 @@ def run_backward(
     state = s * channels * width + at
     x_re, x_im = zero, zero
     if entering is not None:
-        x_re, x_im = parts(tl.load(entering + state, mask=inside, other=0), CX, DTYPE)
+        x_re, x_im = parts(tl.load(entering + state, mask=inside, other=0), PAIR, DTYPE)
     end_re, end_im = x_re, x_im
     first_re, first_im = start, zero
     if initial is not None:
-        first_re, first_im = parts(tl.load(initial + state, mask=inside, other=0), CX, DTYPE)
+        first_re, first_im = parts(tl.load(initial + state, mask=inside, other=0), PAIR, DTYPE)
     if CONSTANT:
-        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), CX, DTYPE)
-        p_re, p_im = stretched(a_re, -a_im, STEPS, CX, DTYPE, WIDE)
+        a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), PAIR, DTYPE)
+        if FIXED:
+            p_re, p_im = stretched(a_re, -a_im, STEPS, PAIR, DTYPE, WIDE)
     elif GATES > 0:
         b_by = sign * b_step
         b += row * b_seq + t * b_step
@@ -303,6 +314,11 @@ def run_backward(
         a_from, a_by = b + part, b_by
     else:
         a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
+    if LOG:
+        log_a = a_re if CONSTANT else zero
+        b_by = sign * b_step
+        b += row * b_seq + t * b_step
+        b_at = warp * (STEPS * b_by) + at
     if not CONSTANT:
         a_at = warp * (STEPS * a_by) + at
     g += (row * g_seq + t * g_step) * width
@@ -318,8 +334,10 @@ def run_backward(
     if AHEAD:
         g_next = rows(g, g_by, g_at, steps, STEPS)
         h_next = rows(h, h_by, h_at, previous, STEPS)
-        if GATES > 0:
+        if (GATES > 0) or LOG:
             b_next = rows(b, b_by, b_at, steps, STEPS)
+        if LOG:
+            own_next = rows(h - h_by, h_by, h_at, steps, 1)
         if not CONSTANT:
             a_next = rows(a_from, a_by, a_at, steps, STEPS)
         if GATES > 1:
@@ -336,9 +354,12 @@ def run_backward(
             g_now, h_now = g_next, h_next
             g_next = rows(g + TILE * g_by, g_by, g_at, steps - j - TILE, STEPS)
             h_next = rows(h + TILE * h_by, h_by, h_at, previous - j - TILE, STEPS)
-            if GATES > 0:
+            if (GATES > 0) or LOG:
                 b_now = b_next
                 b_next = rows(b + TILE * b_by, b_by, b_at, steps - j - TILE, STEPS)
+            if LOG:
+                own_now = own_next
+                own_next = rows(h + (TILE - 1) * h_by, h_by, h_at, steps - j - TILE, 1)
             if not CONSTANT:
                 a_now = a_next
                 a_next = rows(a_from + TILE * a_by, a_by, a_at, steps - j - TILE, STEPS)
@@ -348,27 +369,41 @@ def run_backward(
         else:
             g_now = rows(g, g_by, g_at, steps - j, STEPS)
             h_now = rows(h, h_by, h_at, previous - j, STEPS)
-            if GATES > 0:
+            if (GATES > 0) or LOG:
                 b_now = rows(b, b_by, b_at, steps - j, STEPS)
+            if LOG:
+                own_now = rows(h - h_by, h_by, h_at, steps - j, 1)
             if not CONSTANT:
                 a_now = rows(a_from, a_by, a_at, steps - j, STEPS)
             if GATES > 1:
                 w_now = rows(a_from + part, a_by, a_at, steps - j, STEPS)
         g += TILE * g_by
         h += TILE * h_by
-        if GATES > 0:
+        if (GATES > 0) or LOG:
             b += TILE * b_by
         if not CONSTANT:
             a_from += TILE * a_by
         if reset is not None:
             reset_now = flags(reset, reset_by, n - j - warp * STEPS, STEPS)
             reset += TILE * reset_by
+        if LOG:  # once for both runs of a stretch
+            kept, added = (), ()
+            for i in tl.static_range(STEPS):
+                if not CONSTANT:
+                    log_a = a_now[i].to(DTYPE)
+                before = tl.where(i < left - 1 - j - warp * STEPS, h_now[i].to(DTYPE), first_re)
+                if reset is not None:
+                    before = tl.where(reset_now[i], start, before)
+                after = (own_now[0] if i == 0 else h_now[i - 1]).to(DTYPE)
+                kept = kept + (share(log_a + before, after),)
+                added = added + (share(b_now[i].to(DTYPE), after),)
+            a_now, b_now = kept, added
         y_re, y_im = x_re, x_im
         if (WARPS > 1) or CHAINED:
             q_re, q_im, cut = zero, zero, tl.zeros([WARPS, BLOCK], tl.int32)
             for i in tl.static_range(STEPS):
-                if not CONSTANT:
-                    a_re, a_im = parts(a_now[i], CX, DTYPE)
+                if not FIXED:
+                    a_re, a_im = parts(a_now[i], PAIR, DTYPE)
                     if GATES > 0:
                         w = a_re
                         if GATES > 1:
@@ -378,33 +413,33 @@ def run_backward(
                     if i == 0:
                         p_re, p_im = f_re, f_im
                     else:
-                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, CX)
-                d_re, d_im = parts(g_now[i], CX, DTYPE)
+                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, PAIR)
+                d_re, d_im = parts(g_now[i], PAIR, DTYPE)
                 if i > 0:
                     d_re += q_re
-                    if CX:
+                    if PAIR:
                         d_im += q_im
-                q_re, q_im = multiply(a_re, -a_im, d_re, d_im, CX)
+                q_re, q_im = multiply(a_re, -a_im, d_re, d_im, PAIR)
                 if reset is not None:
-                    q_re, q_im = choose(reset_now[i], zero, zero, q_re, q_im, CX)
+                    q_re, q_im = choose(reset_now[i], zero, zero, q_re, q_im, PAIR)
                     cut = tl.where(reset_now[i], 1, cut)
             p_re, p_im = p_re.to(DTYPE), p_im.to(DTYPE)
             y_re, y_im, x_re, x_im = entered(
                 p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
-                CHAINED, CUTS, CX, DTYPE, GROUP,
+                CHAINED, CUTS, PAIR, DTYPE, GROUP,
             )  # fmt: skip
         sum_re, sum_im = zero, zero
         for i in tl.static_range(STEPS):
             writes = i < steps - j
-            if not CONSTANT:
-                a_re, a_im = parts(a_now[i], CX, DTYPE)
-            d_re, d_im = parts(g_now[i], CX, DTYPE)
+            if not FIXED:
+                a_re, a_im = parts(a_now[i], PAIR, DTYPE)
+            d_re, d_im = parts(g_now[i], PAIR, DTYPE)
             d_re += y_re
-            if CX:
+            if PAIR:
                 d_im += y_im
-            h_re, h_im = parts(h_now[i], CX, DTYPE)
+            h_re, h_im = parts(h_now[i], PAIR, DTYPE)
             goes_on = i < left - 1 - j - warp * STEPS
-            h_re, h_im = choose(goes_on, h_re, h_im, first_re, first_im, CX)
+            h_re, h_im = choose(goes_on, h_re, h_im, first_re, first_im, PAIR)
             out = i * out_by + out_at
             if GATES > 0:
                 if reset is not None:
@@ -416,26 +451,30 @@ def run_backward(
                     grad_b + out, channels, d_re, h_re, b_re, a_re, w, writes, GATES, POSITIVE
                 )
             else:
-                put(grad_b + out, d_re, d_im, writes, CX)
-                to_a_re, to_a_im = multiply(h_re, -h_im, d_re, d_im, CX)
+                if LOG:
+                    put(grad_b + out, d_re * b_now[i], d_im, writes, PAIR)
+                    h_re = a_re
+                else:
+                    put(grad_b + out, d_re, d_im, writes, PAIR)
+                to_a_re, to_a_im = multiply(h_re, -h_im, d_re, d_im, PAIR)
                 if reset is not None:
-                    to_a_re, to_a_im = choose(reset_now[i], zero, zero, to_a_re, to_a_im, CX)
+                    to_a_re, to_a_im = choose(reset_now[i], zero, zero, to_a_re, to_a_im, PAIR)
                 if CONSTANT:
                     exists = i < n - j - warp * STEPS
-                    to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, CX)
+                    to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, PAIR)
                     sum_re += to_a_re
-                    if CX:
+                    if PAIR:
                         sum_im += to_a_im
                 else:
-                    put(grad_a + out, to_a_re, to_a_im, writes, CX)
-            y_re, y_im = multiply(a_re, -a_im, d_re, d_im, CX)
+                    put(grad_a + out, to_a_re, to_a_im, writes, PAIR)
+            y_re, y_im = multiply(a_re, -a_im, d_re, d_im, PAIR)
             if reset is not None:
-                y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, CX)
+                y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, PAIR)
             is_last = i == n - 1 - j - warp * STEPS
-            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, CX)
+            end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, PAIR)
         if CONSTANT:
             total_re += sum_re.to(WIDE)
-            if CX:
+            if PAIR:
                 total_im += sum_im.to(WIDE)
         elif GATES == 0:
             grad_a += TILE * out_by
@@ -443,11 +482,11 @@ def run_backward(
         if (WARPS == 1) and not CHAINED:
             x_re, x_im = y_re, y_im
     ends = inside & ends_in(left, k, chunk, n, warp, STEPS)
-    put(grad_initial + state, end_re, end_im, ends, CX)
+    put(grad_initial + state, end_re, end_im, ends, PAIR)
     if CONSTANT:
         sums = grad_a + (s * chunks + k) * channels * width + at
-        total_re, total_im = of_all_warps(total_re, total_im, CX)
-        put(sums, total_re, total_im, inside & (warp == 0), CX)
+        total_re, total_im = of_all_warps(total_re, total_im, PAIR)
+        put(sums, total_re, total_im, inside & (warp == 0), PAIR)
 
 
 @kernel

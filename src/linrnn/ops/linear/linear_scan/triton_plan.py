@@ -109,7 +109,7 @@ def launches(
     fixed = {
         "GATES": 0, "POSITIVE": False, "START": 0.0, "part": 0, "a_seq": 0, "a_step": 0, "b_seq": 0,
         "b_step": 0, "g_seq": 0, "g_step": 0, "reset_seq": 0, "reset_step": 0, "lanes": lanes,
-        "chunks": tiles, "CX": dtype.is_complex, "DTYPE": dtype_of(dtype),
+        "chunks": tiles, "LOG": False, "PAIR": int(dtype.is_complex), "DTYPE": dtype_of(dtype),
         "WIDE": gpu.language().float64, **fixed,
     }  # fmt: skip
     options = {
@@ -120,7 +120,7 @@ def launches(
     }  # fmt: skip
     if not plan.chained:
         fixed |= {"handed": None, "maps": None}
-    numbers = 3 * lanes * tiles * plan.block * (1 + dtype.is_complex)
+    numbers = 3 * lanes * tiles * plan.block * (2 if fixed["PAIR"] else 1)
     state = torch.float64 if dtype in _DOUBLE else torch.float32
     run = Launch(kernel, lanes * tiles, fixed, options)
     return Launches(plan, run, tiles, 2 * lanes * tiles + 1, numbers, state)

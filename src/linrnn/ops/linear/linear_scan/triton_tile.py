@@ -13,7 +13,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from linrnn.ops.linear.linear_scan.triton_walk import choose, multiply, parts, put
+from linrnn.ops.linear.linear_scan.triton_walk import add, choose, multiply, parts, put
 
 # Each element is the map of some stretches and, behind it, that of all of them but the last: so a
 # scan also gives what enters each stretch. `tl.gather` would move rows from warp to warp, but
@@ -65,8 +65,33 @@ def _after_complex_cut(
 
 @triton.jit
 @no_type_check
+def _after_log(p, pi, q, qi, bp, bpi, bq, bqi, p2, pi2, q2, qi2, bp2, bpi2, bq2, bqi2):
+    r, ri = multiply(p2, pi2, p, pi, 2)
+    s, si = multiply(p2, pi2, q, qi, 2)
+    s, si = add(s, si, q2, qi2, 2)
+    t, ti = multiply(bp2, bpi2, p, pi, 2)
+    u, ui = multiply(bp2, bpi2, q, qi, 2)
+    u, ui = add(u, ui, bq2, bqi2, 2)
+    return r, ri, s, si, t, ti, u, ui
+
+
+@triton.jit
+@no_type_check
+def _after_log_cut(
+    p, pi, q, qi, c, bp, bpi, bq, bqi, bc, p2, pi2, q2, qi2, c2, bp2, bpi2, bq2, bqi2, bc2
+):
+    r, ri, s, si, t, ti, u, ui = _after_log(
+        p, pi, q, qi, bp, bpi, bq, bqi, p2, pi2, q2, qi2, bp2, bpi2, bq2, bqi2
+    )
+    s, si = tl.where(c2 != 0, q2, s), tl.where(c2 != 0, qi2, si)
+    u, ui = tl.where(bc2 != 0, bq2, u), tl.where(bc2 != 0, bqi2, ui)
+    return r, ri, s, si, c | c2, t, ti, u, ui, c | bc2
+
+
+@triton.jit
+@no_type_check
 def stretched(
-    a, ai, STEPS: tl.constexpr, CX: tl.constexpr, DTYPE: tl.constexpr, WIDE: tl.constexpr
+    a, ai, STEPS: tl.constexpr, PAIR: tl.constexpr, DTYPE: tl.constexpr, WIDE: tl.constexpr
 ):
     """The decay over a stretch, of a decay that is constant, rounded once.
 
@@ -74,22 +99,33 @@ def stretched(
     """
     p, pi = a.to(WIDE), ai.to(WIDE)
     for _ in tl.static_range(STEPS - 1):
-        p, pi = multiply(a.to(WIDE), ai.to(WIDE), p, pi, CX)
+        p, pi = multiply(a.to(WIDE), ai.to(WIDE), p, pi, PAIR)
     return p.to(DTYPE), pi.to(DTYPE)
 
 
 @triton.jit
 @no_type_check
-def across(p, pi, q, qi, cut, CUTS: tl.constexpr, CX: tl.constexpr):
+def across(p, pi, q, qi, cut, CUTS: tl.constexpr, PAIR: tl.constexpr):
     """The map of each stretch and all before it, and of those before it, from those of each."""
     bp, bq = tl.full(p.shape, 1, p.dtype), tl.zeros_like(q)
     bpi, bqi, bcut = bq, bq, cut
-    if CX and CUTS:
+    if PAIR == 2:
+        bp, bq = bpi, tl.full(q.shape, float("-inf"), q.dtype)
+    if (PAIR == 2) and CUTS:
+        bcut = tl.zeros_like(cut)
+        p, pi, q, qi, cut, bp, bpi, bq, bqi, bcut = tl.associative_scan(
+            (p, pi, q, qi, cut, bp, bpi, bq, bqi, bcut), 0, _after_log_cut
+        )
+    elif PAIR == 2:
+        p, pi, q, qi, bp, bpi, bq, bqi = tl.associative_scan(
+            (p, pi, q, qi, bp, bpi, bq, bqi), 0, _after_log
+        )
+    elif PAIR and CUTS:
         bcut = tl.zeros_like(cut)
         p, pi, q, qi, cut, bp, bpi, bq, bqi, bcut = tl.associative_scan(
             (p, pi, q, qi, cut, bp, bpi, bq, bqi, bcut), 0, _after_complex_cut
         )
-    elif CX:
+    elif PAIR:
         p, pi, q, qi, bp, bpi, bq, bqi = tl.associative_scan(
             (p, pi, q, qi, bp, bpi, bq, bqi), 0, _after_complex
         )
@@ -103,37 +139,35 @@ def across(p, pi, q, qi, cut, CUTS: tl.constexpr, CX: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def applied(a_map, x, xi, CUTS: tl.constexpr, CX: tl.constexpr):
+def applied(a_map, x, xi, CUTS: tl.constexpr, PAIR: tl.constexpr):
     """A state behind a map, of the map's own rows."""
     p, pi, q, qi, cut = a_map
-    y, yi = multiply(p, pi, x, xi, CX)
-    y += q
-    if CX:
-        yi += qi
+    y, yi = multiply(p, pi, x, xi, PAIR)
+    y, yi = add(y, yi, q, qi, PAIR)
     if CUTS:
-        y, yi = choose(cut != 0, q, qi, y, yi, CX)
+        y, yi = choose(cut != 0, q, qi, y, yi, PAIR)
     return y, yi
 
 
 @triton.jit
 @no_type_check
-def of_last_warp(x, xi, CX: tl.constexpr):
+def of_last_warp(x, xi, PAIR: tl.constexpr):
     """The last warp's rows for every warp."""
     last = (tl.arange(0, x.shape[0]) == x.shape[0] - 1)[:, None]
     y = tl.where(last, x, 0)
     yi = y
-    if CX:
+    if PAIR:
         yi = tl.where(last, xi, 0)
-    return of_all_warps(y, yi, CX)
+    return of_all_warps(y, yi, PAIR)
 
 
 @triton.jit
 @no_type_check
-def of_all_warps(x, xi, CX: tl.constexpr):
+def of_all_warps(x, xi, PAIR: tl.constexpr):
     """The sum over warps, for every warp."""
     y = tl.broadcast_to(tl.sum(x, 0)[None, :], x.shape)
     yi = y
-    if CX:
+    if PAIR:
         yi = tl.broadcast_to(tl.sum(xi, 0)[None, :], x.shape)
     return y, yi
 
@@ -168,7 +202,7 @@ def signal(flag, value):
 @no_type_check
 def handed_over(
     own_map, x, xi, flags, maps, lane, lanes, k, chunks, at,
-    CUTS: tl.constexpr, CX: tl.constexpr, DTYPE: tl.constexpr, GROUP: tl.constexpr,
+    CUTS: tl.constexpr, PAIR: tl.constexpr, DTYPE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """The state that enters a tile, from the tiles before it; its own map is published first.
 
@@ -186,13 +220,14 @@ def handed_over(
         at: places of the channels, from 0.
     """
     p, pi, q, qi, cut = own_map
-    width: tl.constexpr = (2 if CX else 1) * q.shape[1]
+    STORED: tl.constexpr = 1 if PAIR else 0  # what a digit of a logarithm lost goes with it
+    width: tl.constexpr = (1 + STORED) * q.shape[1]
     plane = lanes.to(tl.int64) * chunks * width
     mine, first = lane.to(tl.int64) * chunks, tl.arange(0, q.shape[0])[:, None] == 0
     every = (at < width) & first
     own = maps + (mine + k) * width + at
-    put(own, p, pi, every, CX)
-    put(own + plane, q, qi, every, CX)
+    put(own, p, pi, every, STORED)
+    put(own + plane, q, qi, every, STORED)
     value = 1
     if CUTS:
         value = 1 + tl.max(tl.max(cut, 1), 0)
@@ -204,16 +239,16 @@ def handed_over(
     ):  # once or never: Triton 3.3 knows no if here
         wait(done + last)
         behind = maps + 2 * plane + (mine + last) * width + at
-        x, xi = parts(tl.load(behind, volatile=True), CX, DTYPE)
+        x, xi = parts(tl.load(behind, volatile=True), STORED, DTYPE)
     for j in range(group * GROUP, k):
         reached = wait(flags + mine + j)
         from_ = maps + (mine + j) * width + at
-        p_j, pi_j = parts(tl.load(from_, volatile=True), CX, DTYPE)
-        q_j, qi_j = parts(tl.load(from_ + plane, volatile=True), CX, DTYPE)
-        x, xi = applied((p_j, pi_j, q_j, qi_j, reached - 1), x, xi, CUTS, CX)
+        p_j, pi_j = parts(tl.load(from_, volatile=True), STORED, DTYPE)
+        q_j, qi_j = parts(tl.load(from_ + plane, volatile=True), STORED, DTYPE)
+        x, xi = applied((p_j, pi_j, q_j, qi_j, reached - 1), x, xi, CUTS, PAIR)
     if (k % GROUP == GROUP - 1) & (k < chunks - 1):
-        y, yi = applied(own_map, x, xi, CUTS, CX)
-        put(maps + 2 * plane + (mine + group) * width + at, y, yi, every, CX)
+        y, yi = applied(own_map, x, xi, CUTS, PAIR)
+        put(maps + 2 * plane + (mine + group) * width + at, y, yi, every, STORED)
         signal(done + group, 1)
     return x, xi
 
@@ -222,7 +257,7 @@ def handed_over(
 @no_type_check
 def entered(
     p, pi, q, qi, cut, x, xi, flags, maps, lane, lanes, k, chunks, at,
-    CHAINED: tl.constexpr, CUTS: tl.constexpr, CX: tl.constexpr, DTYPE: tl.constexpr,
+    CHAINED: tl.constexpr, CUTS: tl.constexpr, PAIR: tl.constexpr, DTYPE: tl.constexpr,
     GROUP: tl.constexpr,
 ):  # fmt: skip
     """The state that enters each stretch of a tile, and what leaves the tile; if chained, not that.
@@ -232,20 +267,20 @@ def entered(
         x, xi: the state that enters the tile; if chained, the sequence.
         flags, maps, lane, lanes, k, chunks, at: as in `handed_over`.
     """
-    through, before = across(p, pi, q, qi, cut, CUTS, CX)
+    through, before = across(p, pi, q, qi, cut, CUTS, PAIR)
     if CHAINED:
         r, ri, s, si, c = through
-        r, ri = of_last_warp(r, ri, CX)
-        s, si = of_last_warp(s, si, CX)
+        r, ri = of_last_warp(r, ri, PAIR)
+        s, si = of_last_warp(s, si, PAIR)
         own = (r, ri, s, si, tl.max(c, 0)[None, :])
         e, ei = handed_over(
-            own, x, xi, flags, maps, lane, lanes, k, chunks, at, CUTS, CX, DTYPE, GROUP
+            own, x, xi, flags, maps, lane, lanes, k, chunks, at, CUTS, PAIR, DTYPE, GROUP
         )
     else:
         e, ei = x, xi
-        x, xi = applied(through, e, ei, CUTS, CX)
-        x, xi = of_last_warp(x, xi, CX)
-    y, yi = applied(before, e, ei, CUTS, CX)
+        x, xi = applied(through, e, ei, CUTS, PAIR)
+        x, xi = of_last_warp(x, xi, PAIR)
+    y, yi = applied(before, e, ei, CUTS, PAIR)
     first = (tl.arange(0, q.shape[0]) == 0)[:, None]
-    y, yi = choose(first, e, ei, y, yi, CX)
+    y, yi = choose(first, e, ei, y, yi, PAIR)
     return y, yi, x, xi

@@ -1,8 +1,11 @@
 """How the kernels of a scan walk along time: Triton functions for the kernels of other ops, too.
 
-Numbers are pairs (re, im); for a real recurrence the second is never computed with. A row of
-complex numbers travels as the real numbers that lie side by side in memory, which is how the
-compiler loads 128 bits at once, and is split in registers.
+Numbers are pairs (re, im), and ``PAIR`` says of what. 0 is a real number, whose second part is
+never computed with. 1 is a complex one: a row of them travels as the real numbers that lie side by
+side in memory, which is how the compiler loads 128 bits at once, and is split in registers. 2 is a
+logarithm, real in memory, and what its last digit lost. A logarithm of size L is rounded by
+``eps L`` at every step, and as a relative error of the number that adds up. What a sum loses is
+found as in D. E. Knuth, "The art of computer programming", volume 2, 4.2.2.
 """
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-any-return"
 # ruff: noqa: RUF005  # Triton knows no unpacking into a tuple
@@ -87,22 +90,24 @@ def queued_flags(p, by, n, UNROLL: tl.constexpr, AHEAD: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def parts(x, CX: tl.constexpr, DTYPE: tl.constexpr):
+def parts(x, PAIR: tl.constexpr, DTYPE: tl.constexpr):
     """Real and imaginary parts of rows (warps, numbers)."""
-    if CX:
+    if PAIR == 1:
         pairs = tl.reshape(x.to(DTYPE), (x.shape[0], x.shape[1] // 2, 2))
         re, im = tl.split(pairs)
     else:
         re = x.to(DTYPE)
         im = re
+        if PAIR == 2:
+            im = tl.zeros_like(re)
     return re, im
 
 
 @triton.jit
 @no_type_check
-def put(p, re, im, inside, CX: tl.constexpr):
+def put(p, re, im, inside, PAIR: tl.constexpr):
     """Store rows."""
-    if CX:
+    if PAIR == 1:
         pairs = tl.join(re, im)
         tl.store(p, tl.reshape(pairs, (re.shape[0], 2 * re.shape[1])), mask=inside)
     else:
@@ -111,9 +116,12 @@ def put(p, re, im, inside, CX: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def multiply(a_re, a_im, x_re, x_im, CX: tl.constexpr):
+def multiply(a_re, a_im, x_re, x_im, PAIR: tl.constexpr):
     """Multiply two rows."""
-    if CX:
+    if PAIR == 2:
+        re = a_re + x_re
+        im = _finite(re, _lost(a_re, x_re, re) + (a_im + x_im))
+    elif PAIR:
         re = a_re * x_re - a_im * x_im
         im = a_re * x_im + a_im * x_re
     else:
@@ -124,9 +132,57 @@ def multiply(a_re, a_im, x_re, x_im, CX: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def choose(which, re, im, other_re, other_im, CX: tl.constexpr):
+def add(x_re, x_im, y_re, y_im, PAIR: tl.constexpr):
+    """Add two rows. Equal logarithms have no distance, even infinite ones."""
+    if PAIR == 2:
+        more = x_im - y_im
+        distance = tl.where(x_re == y_re, more, (x_re - y_re) + more)
+        larger = tl.where(distance > 0, x_re, y_re)
+        e = tl.exp(-tl.abs(distance))
+        u = 1 + e
+        added = tl.where(u == 1, e, tl.log(u) * (e / tl.where(u == 1, 1, u - 1)))
+        added += tl.where(distance > 0, x_im, y_im)
+        re = larger + added
+        im = _finite(re, _lost(larger, added, re))
+    else:
+        re, im = x_re + y_re, x_im
+        if PAIR:
+            im = x_im + y_im
+    return re, im
+
+
+@triton.jit
+@no_type_check
+def _lost(u, v, total):
+    """The part of u + v that rounding took."""
+    from_v = total - u
+    return (u - (total - from_v)) + (v - from_v)
+
+
+@triton.jit
+@no_type_check
+def _finite(whole, rest):
+    """What is lost of a sum; of an infinite one nothing, where it would be NaN."""
+    return tl.where(tl.abs(whole) < float("inf"), rest, 0)
+
+
+@triton.jit
+@no_type_check
+def share(log_part, log_whole):
+    """``part / whole`` of positive numbers; a part of 0 has no share, even of nothing.
+
+    By rounding a part may be more than the whole, and in half precision far more.
+    """
+    is_zero = log_part == float("-inf")
+    log_share = tl.where(is_zero, 0, log_part) - tl.where(is_zero, 0, log_whole)
+    return tl.where(is_zero, 0, tl.exp(tl.where(log_share > 0, 0, log_share)))
+
+
+@triton.jit
+@no_type_check
+def choose(which, re, im, other_re, other_im, PAIR: tl.constexpr):
     """A selection, never a product with 0, which would let NaN and infinity through."""
     re = tl.where(which, re, other_re)
-    if CX:
+    if PAIR:
         im = tl.where(which, im, other_im)
     return re, im
