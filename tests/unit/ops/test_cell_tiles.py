@@ -227,6 +227,21 @@ def test_tiles_load_128_bits_spill_nothing_and_meet_at_few_barriers(offline, cal
 
 @needs_triton
 @pytest.mark.parametrize(
+    "name", ["minGRU", *(pytest.param(x, marks=slow) for x in ("minLSTM", "RG-LRU", "HGRN"))]
+)
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=slow)])
+def test_walks_of_many_sequences_load_128_bits_and_spill_nothing(offline, name, dtype):
+    """Where all parameters of 8 channels fit in a thread's registers; else half as many do."""
+    codes = offline(f"result = codes(lambda: calls.cell({name!r}, (512, 4, 512), torch.{dtype}))")
+    for number, (kernel, registers, spills, _, loads, barriers, *_) in enumerate(codes[:2]):
+        half = dtype == "bfloat16" and (name == "RG-LRU" or (name == "HGRN" and number == 1))
+        narrowest = min(int(bits) for bits in loads)
+        assert (kernel, spills, narrowest, barriers) == ("run", 0, 64 if half else 128, 0), name
+        assert registers <= 255, name
+
+
+@needs_triton
+@pytest.mark.parametrize(
     ("name", "forward", "backward"), [("minGRU", 3, 6), ("RG-LRU", 6, 10), ("HGRN", 5, 10)]
 )
 def test_cells_in_tiles_move_every_number_once(offline, name, forward, backward):

@@ -52,6 +52,11 @@ OF_ROWS = 64
 #: up to the last of these: RG-LRU spills 6 with 636.
 OF_TILES, OF_PARTS, OF_HANDED, OF_RESETS = 900, 800, 1350, 600
 MOST_WARPS = 16
+#: Bytes of a row that a thread of a walk loads at once.
+VECTOR = 16
+#: Operations of a step beside which a thread holds parameters of 8 channels: with 83, RG-LRU in
+#: bfloat16 spills 4 registers. Compiled for an H100, not run.
+OF_EIGHT = 70
 #: Steps at once; and operations, since the compiler takes minutes for thousands of them.
 MOST_STEPS = 8
 MOST_OPERATIONS = 192
@@ -409,14 +414,19 @@ class _Code:
             return self.heads, options | _named(blocks)
         busy = gpu.ENOUGH * gpu.processors(leaves.states[0].device)
         (width,) = self.widths
-        vector = 2 if seqs * -(-width // 64) >= busy else 1
+        # a thread loads 128 bits of a row, unless that leaves too few programs
+        vector = VECTOR // min((x.dtype.itemsize for x in leaves.inputs), default=4)
+        has_parameters = any(x.kind == "parameter" for x in self.source.operands)
+        if has_parameters and self.source.weight > OF_EIGHT:
+            vector = min(vector, 4)
+        while vector > 1 and seqs * -(-width // (32 * vector)) < busy:
+            vector //= 2
         rows = sum(x.kind == "input" for x in self.source.operands)
-        steps = min(
-            OF_ROWS // (2 * max(rows, 1) * vector * words), MOST_OPERATIONS // self.source.weight
-        )
+        of_step = max(rows, 1) * vector * words
+        steps = min(OF_ROWS // (2 * of_step), MOST_OPERATIONS // self.source.weight)
         unroll = min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))
         # steps at once are limited by what compiles soon, and those on their way by registers
-        ahead = min(OF_ROWS // (max(rows, 1) * vector * words), MOST_AHEAD) // unroll
+        ahead = min(OF_ROWS // of_step, MOST_AHEAD) // unroll
         options |= {"AT_ONCE": 0, "UNROLL": unroll, "AHEAD": max(1, ahead)}
         return -(-width // (32 * vector)), options | {"num_warps": 1} | _named([32 * vector])
 
