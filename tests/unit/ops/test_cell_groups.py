@@ -281,6 +281,8 @@ READ = {"GRU": (3, 3 + 1 + 1 + 3), "LSTM": (4, 4 + 2 + 1 + 4)}
         pytest.param("LSTM", 256, "bfloat16", False, 16, (30, 46), marks=slow),
         pytest.param("LSTM", 512, "bfloat16", False, 64, (30, 46), marks=slow),
         pytest.param("LSTM", 256, "float32", True, 32, (30, 46), marks=slow),
+        pytest.param("GRU", 256, "float32", False, 64, (32, 36), marks=slow),
+        pytest.param("LSTM", 256, "float32", False, 64, (40, 50), marks=slow),
     ],
 )
 def test_no_matrix_is_read_at_a_step_and_nothing_spills(

@@ -23,6 +23,7 @@ from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._gradients import of_matrices, products_read
 from linrnn.ops.cell.cell_scan._triton_form import (
     CHUNK,
+    FEWEST,
     WIDEST,
     Form,
     Sides,
@@ -386,9 +387,13 @@ class _Code:
         tl, (_, sharers, rows, warps, half, _) = gpu.language(), self.form
         precision = "tf32" if half or gpu.allows_tf32() else "tf32x3"
         matrix = tl.bfloat16 if half else tl.float32
+        # a product as exact as float32 has operands in two parts, too many for a warp's registers
+        exact = sharers > 1 and precision == "tf32x3"
+        split = min(warps, min(reached(self.widths)) // FEWEST) if exact else 1
         options = {
             "DTYPE": tl.float32, "ROWS": rows, "SHARERS": sharers,
             "CHUNK": CHUNK if sharers > 1 else WIDEST, "PRECISION": precision,
+            "SPLIT": split,
             # the interpreter multiplies no bfloat16; their products are exact in float32
             "MATRIX": matrix, "DOT": tl.float32 if gpu.interprets() else matrix,
             "enable_fp_fusion": True,

@@ -278,32 +278,50 @@ def chunks_of_columns(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     CHUNK: tl.constexpr,
+    SPLIT: tl.constexpr,
     MATRIX: tl.constexpr,
 ):
     """Some columns of one of the matrices that lie one after the other, zeros around it.
 
-    A tuple of chunks of rows: a product with all rows at once would hold its whole other side.
+    A tuple of chunks of rows: a product with all rows at once would hold its whole other side. With
+    ``SPLIT`` one stack of as many parts of the rows, of which each warp multiplies its own.
     """
     SOME: tl.constexpr = min(ROWS, CHUNK)
     n = share * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-    chunks = ()
-    for k in tl.static_range(ROWS // SOME):
-        m = k * SOME + tl.arange(0, SOME)[:, None]
+    if SPLIT > 1:
+        PART: tl.constexpr = ROWS // SPLIT
+        m = tl.arange(0, SPLIT)[:, None, None] * PART + tl.arange(0, PART)[None, :, None]
+        n = n[None, :, :]
         at = p + part * rows * columns + m * columns + n
-        chunk = tl.load(at, mask=(m < rows) & (n < columns), other=0).to(MATRIX)
-        chunks = chunks + (chunk,)
+        chunks = (tl.load(at, mask=(m < rows) & (n < columns), other=0).to(MATRIX),)
+    else:
+        chunks = ()
+        for k in tl.static_range(ROWS // SOME):
+            m = k * SOME + tl.arange(0, SOME)[:, None]
+            at = p + part * rows * columns + m * columns + n
+            chunk = tl.load(at, mask=(m < rows) & (n < columns), other=0).to(MATRIX)
+            chunks = chunks + (chunk,)
     return chunks
 
 
 @triton.jit
 @no_type_check
-def published_chunks(p, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
-    """Whole vectors, a chunk of channels after the other, past what a multiprocessor has cached."""
+def published_chunks(p, BLOCK: tl.constexpr, CHUNK: tl.constexpr, SPLIT: tl.constexpr):
+    """Whole vectors, a chunk of channels after the other, past what a multiprocessor has cached.
+
+    With ``SPLIT`` one stack of as many parts of the channels.
+    """
     SOME: tl.constexpr = min(BLOCK, CHUNK)
-    chunks = ()
-    for k in tl.static_range(BLOCK // SOME):
-        at = p + k * SOME + tl.arange(0, SOME)[None, :]
-        chunks = chunks + (tl.load(at, cache_modifier=".cg"),)
+    if SPLIT > 1:
+        PART: tl.constexpr = BLOCK // SPLIT
+        first = tl.arange(0, SPLIT)[:, None, None] * PART
+        at = p[None, :, :] + first + tl.arange(0, PART)[None, None, :]
+        chunks = (tl.load(at, cache_modifier=".cg"),)
+    else:
+        chunks = ()
+        for k in tl.static_range(BLOCK // SOME):
+            at = p + k * SOME + tl.arange(0, SOME)[None, :]
+            chunks = chunks + (tl.load(at, cache_modifier=".cg"),)
     return chunks
 
 

@@ -41,7 +41,7 @@ class GroupWriter(Writer):
 
     #: Beside those of every kernel.
     MORE = ("sequences", "arrived", "published")
-    OPTIONS = ("FLIP", "DTYPE", "ROWS", "SHARERS", "CHUNK", "MATRIX", "DOT", "PRECISION")
+    OPTIONS = ("FLIP", "DTYPE", "ROWS", "SHARERS", "CHUNK", "SPLIT", "MATRIX", "DOT", "PRECISION")
 
     def __init__(self, task: Task, sizes: Sizes) -> None:
         super().__init__(task, sizes)
@@ -102,7 +102,7 @@ class GroupWriter(Writer):
 
     def _matrix(self, operand: str, m: int, n: int) -> str:
         sides = f"width_{m}, width_{n}, BLOCK_{m}, BLOCK_{n} // SHARERS"
-        return f"chunks_of_columns({operand}, part, share, {sides}, CHUNK, MATRIX)"
+        return f"chunks_of_columns({operand}, part, share, {sides}, CHUNK, SPLIT, MATRIX)"
 
     def _loop(self) -> list[str]:
         """All steps, one after the other; the rows of the next one are on their way."""
@@ -223,7 +223,7 @@ class GroupWriter(Writer):
                      if y.op in CONTRACTIONS and y.args[1] == x]  # fmt: skip
             names = {i: self._sides(self.program.nodes[i])[0] for i in nodes}
             if self.shared:
-                place = f"room_{x} + j % 2 * room, BLOCK_{self.sizes.nodes[x]}, CHUNK"
+                place = f"room_{x} + j % 2 * room, BLOCK_{self.sizes.nodes[x]}, CHUNK, SPLIT"
                 lines.append(f"whole_{x} = published_chunks({place})")
             dot = "tl.dot(whole_{}[{}].to(DOT), {}[{}].to(DOT), {}input_precision=PRECISION)"
             lines += [f"v{i} = {dot.format(x, 0, name, 0, '')}" for i, name in names.items()]
@@ -232,6 +232,9 @@ class GroupWriter(Writer):
                 f"    v{i} = {dot.format(x, 'k', name, 'k', f'v{i}, ')}"
                 for i, name in names.items()
             ]
+            if self.shared:  # the warps' parts, in a fixed order
+                sums = [f"    v{i} = tl.sum(v{i}, 0)" for i in names]
+                lines += ["if SPLIT > 1:", *sums]
         return lines
 
     def _row(self, node: int, k: int) -> str:
