@@ -140,7 +140,7 @@ result = [counts(lambda t=t: calls.systems((2, t, 8, 4))) for t in (64, 1024)]
 
 @needs_triton
 def test_they_load_128_bits_and_spill_nothing(offline):
-    """Of S4D with 256 channels and 32 rows, as the layer has it by default."""
+    """With 256 channels and 32 rows, as an S4D layer has them by default."""
     codes = offline("""
 from linrnn.ops.conv import _block_carry_triton as kernels
 left = torch.zeros(256, 32, 8, 32, dtype=torch.complex64)

@@ -109,7 +109,7 @@ def run_backward(
 ):
     """Write the gradient of what each block adds over that of the state before it.
 
-    Each sequence has a sum of its own in the gradient of the decay.
+    Each sequence has a separate sum in the gradient of the decay.
     """
     own, known, state, at, inside = _places(batch, chunks, modes, channels, PAIR, ROWS, BLOCK)
     a_re, a_im = parts(tl.load(decay + own, mask=known, other=0), PAIR, DTYPE)

@@ -162,7 +162,7 @@ def _lost(u, v, total):
 @triton.jit
 @no_type_check
 def _finite(whole, rest):
-    """What is lost of a sum; of an infinite one nothing, where it would be NaN."""
+    """Return the lost part of a sum: 0 of an infinite one, where it would be NaN."""
     return tl.where(tl.abs(whole) < float("inf"), rest, 0)
 
 
