@@ -8,7 +8,7 @@ from _measure import TINY
 from torch import Tensor
 
 from linrnn.compute.launch import layout
-from linrnn.ops.linear.linear_scan import _triton, triton_plan
+from linrnn.ops.linear.linear_scan import triton_plan, triton_scan
 from linrnn.ops.linear.linear_scan.triton_plan import Plan
 
 #: Rows of a warp and channels that a block begins with: small where Triton's interpreter runs.
@@ -25,7 +25,7 @@ def plan_of(b: Tensor, block: int, warps: int, chained: bool = False, group: int
 
 def forward(a: Tensor, b: Tensor, plan: Plan, steps: int) -> Callable[[], Tensor]:
     """A function that returns the states."""
-    layouts = (layout(a), layout(b), None, None)
+    layouts = (layout(a), layout(b), None, None, None)
     scan = _kernels(layouts, b, plan, steps, adjoint=False)[0]
     h, final = torch.empty_like(b), torch.empty_like(b[:, 0])
 
@@ -38,7 +38,7 @@ def forward(a: Tensor, b: Tensor, plan: Plan, steps: int) -> Callable[[], Tensor
 
 def backward(a: Tensor, h: Tensor, grad: Tensor, plan: Plan, steps: int) -> Callable[[], Tensor]:
     """A function that returns the gradient of ``b``, and computes that of ``a``, too."""
-    layouts = (layout(a), layout(grad), layout(h), None)
+    layouts = (layout(a), None, layout(h), None, layout(grad))
     scan, rows, add = _kernels(layouts, h, plan, steps, adjoint=True)
     grad_a, grad_b, grad_initial = (torch.empty_like(x) for x in (a, h, h[:, 0]))
     sums = None if rows is None else torch.empty(rows, dtype=torch.float64, device=h.device)
@@ -58,10 +58,10 @@ def backward(a: Tensor, h: Tensor, grad: Tensor, plan: Plan, steps: int) -> Call
 
 def _kernels(
     layouts: tuple[object, ...], b: Tensor, plan: Plan, steps: int, *, adjoint: bool
-) -> _triton._Kernels:
+) -> triton_scan._Kernels:
     with (
-        mock.patch.object(_triton, "make_plan", return_value=plan),
+        mock.patch.object(triton_scan, "make_plan", return_value=plan),
         mock.patch.object(triton_plan, "MOST_STEPS", steps),
         mock.patch.object(triton_plan, "REGISTERS", 255),  # the compiler is to say what fits
     ):
-        return _triton._kernels.__wrapped__(layouts, len(b), b.device, adjoint, adjoint)
+        return triton_scan._kernels.__wrapped__(layouts, len(b), b.device, adjoint, False)

@@ -215,7 +215,8 @@ def compiled(name, storage, is_complex, constant, gates):
     pointers |= {"grad_a": "fp64" if constant else storage, "grad_b": storage}
     pointers |= {"reset": "i1", "cu_seqlens": "i64"}
     options = {
-        "CONSTANT": constant, "FLIP": True, "CX": is_complex, "WIDE": tl.float64, "GATES": gates,
+        "CONSTANT": constant, "FLIP": True, "PAIR": int(is_complex), "WIDE": tl.float64,
+        "GATES": gates, "LOG": False,
         "POSITIVE": True, "START": 0.5 if gates else 0.0, "BLOCK": 32, "WARPS": 1, "STEPS": 4,
         "DTYPE": tl.float64 if state == "fp64" else tl.float32, "AHEAD": True, "CHAINED": False,
         "GROUP": 1, "handed": None, "maps": None,
