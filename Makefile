@@ -265,7 +265,8 @@ $(VENV)/.torch: requirements/torch-cpu.txt requirements/torch.txt | $(BIN)/pytho
 		{ echo "make: pip has no CPU build of PyTorch, so this is the default one ($(VENV)/torch-cpu.log)"; $(LOCKED) -r requirements/torch.txt; }
 	@touch $@
 
-# Users need the kernels of their own processor alone, as pyproject.toml says; tests need all.
+# Users need the kernels of their own processor alone, as pyproject.toml says; tests need all. Those of
+# other processors may take twice as long as a wheel's, where -O3 takes 4 to 15 times as long to compile.
 # Where `make install` has built all, they stay: CMake deletes objects of sets that it leaves out.
 ISAS = $(if $(wildcard $(VENV)/.dev),,native)
 $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
@@ -277,7 +278,7 @@ $(VENV)/.train: requirements/train.txt $(CHANGED) $(VENV)/.torch
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.train
 	@echo "make: installing the tools of developers and compiling all kernels, some minutes the first time"
 	@$(LOCKED) -r $<
-	@SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE=LINRNN_ISAS= $(INSTALL) -e .
+	@SKBUILD_BUILD_DIR=$(VENV)/native SKBUILD_CMAKE_DEFINE="LINRNN_ISAS=;LINRNN_OPTIMISE_OTHERS=-O2" $(INSTALL) -e .
 	@touch $@
 
 # The output of `list`, `show` and `train TASK --help` for these sources is stored once, in about 15 s, so

@@ -308,6 +308,24 @@ def test_a_build_for_this_machine_is_for_the_best_instruction_set_it_has(tmp_pat
     assert folders == {f"kernels_{best}.dir"}
 
 
+def test_kernels_of_other_processors_are_optimised_less_where_that_is_said(tmp_path):
+    """As `make install` does; configured alone."""
+    cmake = shutil.which("cmake")
+    if cmake is None or not native_library_of_all():
+        pytest.skip("no cmake, or the library was built for one instruction set")
+    options = ["-DLINRNN_OPTIMISE_OTHERS=-O2", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
+    configure = [cmake, "-S", ROOT, "-B", tmp_path, *options]
+    subprocess.run(configure, capture_output=True, check=True)
+    levels = {}
+    for entry in json.loads((tmp_path / "compile_commands.json").read_text()):
+        words = entry["command"].split()
+        isa = next((w.partition("=")[2] for w in words if w.startswith("-DLINRNN_ISA=")), "")
+        levels.setdefault(isa, set()).add([w for w in words if w.startswith("-O")][-1])
+    best = native.load()[0].isa
+    assert {best, "baseline"} <= levels.keys()
+    assert levels == {isa: {"-O3" if isa in ("", best) else "-O2"} for isa in levels}
+
+
 def test_an_install_where_it_is_used_compiles_for_this_machine_alone(monkeypatch):
     settings = pytest.importorskip("scikit_build_core.settings.skbuild_read_settings")
 
@@ -317,7 +335,8 @@ def test_an_install_where_it_is_used_compiles_for_this_machine_alone(monkeypatch
 
     monkeypatch.delenv("SKBUILD_CMAKE_DEFINE", raising=False)
     assert [instruction_sets(state) for state in ("editable", "wheel")] == ["native", None]
-    monkeypatch.setenv("SKBUILD_CMAKE_DEFINE", "LINRNN_ISAS=")  # make install
+    made = re.search(r'SKBUILD_CMAKE_DEFINE="(LINRNN_ISAS=;.*?)"', (ROOT / "Makefile").read_text())
+    monkeypatch.setenv("SKBUILD_CMAKE_DEFINE", made[1])  # make install
     assert instruction_sets("editable") == ""
 
 
