@@ -33,9 +33,17 @@ def probabilities(temperature, top_k, top_p):
     return p / p.sum()
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
-@pytest.mark.parametrize("top_k", [0, 3, 5])
-@pytest.mark.parametrize("top_p", [0.6, 0.85, 1.0])
+TEMPERATURES, TOP_K, TOP_P = (0.5, 1.0, 2.5), (0, 3, 5), (0.6, 0.85, 1.0)
+#: A third of all, in which every two values of two options meet; the others are slow.
+SAMPLINGS = [
+    pytest.param(
+        TEMPERATURES[i], TOP_K[j], TOP_P[k], marks=[pytest.mark.slow] if (i + j + k) % 3 else []
+    )
+    for i, j, k in itertools.product(range(3), repeat=3)
+]
+
+
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), SAMPLINGS)
 def test_draws_have_the_probabilities_of_all_options_together(temperature, top_k, top_p):
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
     generator = torch.Generator().manual_seed(0)
@@ -187,13 +195,18 @@ def test_every_option_of_a_learner_is_tried():
 
 def learned(rule, options):
     """The weights after two batches of steps of SGD that the learner takes or leaves to a loop."""
+    return _learned(rule, tuple(sorted(options.items(), key=lambda item: item[0])))
+
+
+@cache
+def _learned(rule, options):
     torch.manual_seed(0)
     kind = "lstm" if rule in ("snap", "uoro", "local_representation_alignment", "fptt") else "lru"
     model = SequenceModel(
         2, 3, mixer=kind, d_model=3, n_layers=1, norm="layer", pool="none", dtype=torch.float64
     )
     random = torch.Generator().manual_seed(1)
-    learner = learn.build(rule, options)
+    learner = learn.build(rule, dict(options))
     sgd = torch.optim.SGD(model.parameters(), 0.5)
 
     def update():
@@ -288,7 +301,12 @@ OPTIM = {
 
 def optimised(**options):
     """Weights after some steps of the optimiser along its schedule, on gradients that are drawn."""
-    config = OptimConfig(**options)
+    return _optimised(tuple(sorted(options.items(), key=lambda item: item[0])))
+
+
+@cache
+def _optimised(options):
+    config = OptimConfig(**dict(options))
     torch.manual_seed(0)
     model = SequenceModel(1, 2, d_model=3, n_layers=1, dtype=torch.float64)
     optimizer = make_optimizer(model, config)
@@ -361,14 +379,15 @@ def test_every_piece_of_a_stream_draws_numbers_of_its_own():
 STREAM = {"every": 2, "clip": 1e-3, "seed": 7}
 
 
+@cache
+def streamed(*names):
+    """Weights after a stream with these options."""
+    x = torch.linspace(-1, 1, 8)[:, None]
+    session = stream(learn.build("uoro"), **{name: STREAM[name] for name in names})
+    session.feed(x, x.flip(0))
+    return torch.cat([p.detach().flatten() for p in session.model.parameters()])
+
+
 @pytest.mark.parametrize(("name", "beside"), list(itertools.permutations(STREAM, 2)))
 def test_every_option_of_a_stream_acts_beside_each_other(name, beside):
-    x = torch.linspace(-1, 1, 8)[:, None]
-
-    def after(**options):
-        session = stream(learn.build("uoro"), **options)
-        session.feed(x, x.flip(0))
-        return torch.cat([p.detach().flatten() for p in session.model.parameters()])
-
-    whole = after(**{name: STREAM[name], beside: STREAM[beside]})
-    assert not torch.equal(whole, after(**{beside: STREAM[beside]}))
+    assert not torch.equal(streamed(*sorted({name, beside})), streamed(beside))
