@@ -1,12 +1,15 @@
 """Every law of the mixer contract for every mixer in the catalogue."""
 
+from functools import partial
+
 import pytest
 
 import quick_sample
 from linrnn import mixers
 from linrnn.testing import MIXER_PROPERTIES, check_property
 from linrnn.testing._graph_laws import dynamic_shapes
-from linrnn.testing._mixer_laws import LONG, finite_when_long
+from linrnn.testing._mixer_laws import LONG, finite_when_long, low_precision
+from linrnn.testing._mixer_runs import in_laws
 from linrnn.testing._state_laws import zeros_begin_anew
 
 # tracers cannot look through the shape checker, which also words errors before we do
@@ -31,9 +34,9 @@ def test_mixer_keeps_law(name, law):
     check_property(law, mixers.load(name))
 
 
-# the mixers of which a graph for every size is a quick test; of the others, those of one size are
-# quick that have every trait. That all read no number back, tests/contract/test_no_waiting.py says.
-IN_GRAPHS = quick_sample.of_mixers(mixers.names())
+# A graph for every size is a quick test of one mixer of every trait, that of one size of another.
+# That all read no number back, tests/contract/test_no_waiting.py says.
+IN_GRAPHS = quick_sample.of_mixers(mixers.names(), least=1)
 OF_ONE_SIZE = quick_sample.of_mixers([n for n in mixers.names() if n not in IN_GRAPHS], least=1)
 
 
@@ -89,6 +92,16 @@ def test_parallel_mixer_is_finite_over_the_whole_length_of_bfloat16(name):
     """The law itself reads an eighth of it."""
     if "finite_when_long" not in mixers.load(name).declared:
         finite_when_long(mixers.load(name), LONG)
+
+
+@pytest.mark.slow
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    "name", [name for name in mixers.names() if "segment" in in_laws(mixers.load(name))]
+)
+def test_half_precision_goes_through_a_hundred_segments(name):
+    """The law itself has 13 of them."""
+    low_precision(partial(mixers.load(name), segment=2))
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ def test_scan_is_the_loop(dtype):
     torch.testing.assert_close(last, state, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.sampled  # only beside the other tests, of which `forms_agree` has steps of every mixer
 @pytest.mark.parametrize("name", mixers.names())
 def test_steps_are_the_sequence(name):
     torch.manual_seed(0)
