@@ -1,13 +1,17 @@
 """Fixtures for every test: the seed, the share of the processor, fresh interpreters."""
 
 import gc
+import getpass
 import importlib.util
 import json
+import logging
 import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import annotation_checks  # noqa: F401 - before linrnn is imported
@@ -29,6 +33,14 @@ linrnn.__path__ = pkgutil.extend_path(linrnn.__path__, "linrnn")
 
 # as in an environment that was activated: commands in messages have their short names
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
+
+# What lies in the system's folder for temporary files ends with the session, whoever leaves it:
+# loggers of Stable-Baselines3, and processes that tests kill. Caches and pytest's folders stay.
+SYSTEM_FOLDER = tempfile.gettempdir()
+USER = getpass.getuser()
+os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SYSTEM_FOLDER)
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{SYSTEM_FOLDER}/torchinductor_{USER}")
+tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="linrnn-")
 
 # what commands say is computed, and not what an earlier run of the tests kept
 os.environ["LINRNN_ANSWERS"] = "0"
@@ -53,6 +65,10 @@ def pytest_configure(config):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     gc.disable()  # next to nothing of what collecting makes is garbage
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(tempfile.tempdir, ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path, config):
@@ -84,6 +100,21 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def warnings_logged():
+    """Texts of warnings that are logged from here on.
+
+    pytest's caplog would put its handlers at every logger three times a test, of which libraries
+    have hundreds: half of what a small test takes. So pyproject.toml leaves it out.
+    """
+    texts = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    yield texts
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture
