@@ -268,7 +268,7 @@ def check_shape(
     if tuple(got) == sizes:  # at once, where every size is known: an op makes six such checks
         return
     fits = len(got) == len(sizes) and all(
-        s is None or s == g for s, g in zip(sizes, got, strict=True)
+        [s is None or s == g for s, g in zip(sizes, got, strict=True)]
     )
     if not fits:
         axes = ", ".join(n if s is None else f"{n}={s}" for n, s in expected.items())

@@ -62,7 +62,8 @@ class Part(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes after the batch, before the first step."""
-        return tuple([0 if n is None else n for n in self.axes.values()])
+        sizes: tuple[Any, ...] = tuple(self.axes.values())
+        return tuple([n or 0 for n in sizes]) if None in sizes else sizes
 
     def dtype(self, real: torch.dtype) -> torch.dtype:
         """The dtype of the tensor, for parameters or a requested real dtype ``real``."""
@@ -135,11 +136,19 @@ def initial(
     return _fill(spec, batch_size, where_to, dtype)
 
 
+def _parts(spec: Spec) -> list[Part]:
+    """All parts, in order."""
+    if isinstance(spec, Part):
+        return [spec]
+    parts: list[Part] = []
+    for part in spec.values() if isinstance(spec, dict) else spec:
+        parts += [part] if isinstance(part, Part) else _parts(part)
+    return parts
+
+
 def _row_bytes(spec: Spec) -> int:
     """A lower bound of the bytes of a row of a state."""
-    if isinstance(spec, Part):
-        return 4 * math.prod(spec.shape)
-    return sum(map(_row_bytes, spec.values() if isinstance(spec, dict) else spec))
+    return 4 * sum([math.prod(part.shape) for part in _parts(spec)])
 
 
 def _fill(spec: Spec, batch: int, device: torch.device | str, dtype: torch.dtype) -> Any:
@@ -156,9 +165,9 @@ def opened(state: Any, spec: Spec) -> Any:
     A shift of all numbers would round: of ``h - 1/2`` a small h is gone, and of ``log n`` no shift
     makes the logarithm of nothing 0. So a state holds the numbers themselves, and 0 is set apart.
     """
-    if isinstance(spec, Part):
-        return _begun(state, spec.start) if _starts(spec) else state
-    return _each(opened, state, spec) if _starts(spec) else state
+    if not _starts(spec):
+        return state
+    return _begun(state, spec.start) if isinstance(spec, Part) else _each(opened, state, spec)
 
 
 def closed(state: Any, spec: Spec) -> Any:
@@ -166,9 +175,11 @@ def closed(state: Any, spec: Spec) -> Any:
 
     It is 1e-38 in float32: a factor of 1 for a logarithm, an underflow for a positive number.
     """
+    if not _starts(spec):
+        return state
     if isinstance(spec, Part):
-        return _begun(state, torch.finfo(state.dtype).tiny) if _starts(spec) else state
-    return _each(closed, state, spec) if _starts(spec) else state
+        return _begun(state, torch.finfo(state.dtype).tiny)
+    return _each(closed, state, spec)
 
 
 def _begun(h: Tensor, start: float | Tensor) -> Tensor:
@@ -183,9 +194,7 @@ def _begun(h: Tensor, start: float | Tensor) -> Tensor:
 
 def _starts(spec: Spec) -> bool:
     """Whether a part starts from another number than 0."""
-    if isinstance(spec, Part):
-        return isinstance(spec.start, Tensor) or spec.start != 0
-    return any([_starts(part) for part in (spec.values() if isinstance(spec, dict) else spec)])
+    return any([isinstance(part.start, Tensor) or part.start != 0 for part in _parts(spec)])
 
 
 def _each(function: Callable[[Any, Any], Any], state: Any, spec: Any) -> Any:

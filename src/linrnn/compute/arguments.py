@@ -49,11 +49,14 @@ def check_numbers(
         optional: arguments that may be None.
     """
     check_not_traced(where)
-    present = {name: x for name, x in optional.items() if x is not None}
-    for name, x in (*required.items(), *present.items()):
-        check_tensor(where, name, x)
+    dtypes = _REAL if real else _NUMBERS
+    for name, x in (*required.items(), *optional.items()):
+        if x is None and name in optional:
+            continue
+        if not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested:
+            check_tensor(where, name, x)
         assert isinstance(x, Tensor)
-        if x.dtype not in (_REAL if real else _NUMBERS):
+        if x.dtype not in dtypes:
             kinds = "real floating point" if real else "floating point or complex"
             kinds += " of 16 to 64 bits" if x.is_floating_point() else ""
             raise DTypeError(
@@ -71,7 +74,7 @@ def check_not_traced(where: str) -> None:
 
     They give wrong numbers at another batch or length, or read beyond their memory.
     """
-    if traced():
+    if torch._C._get_tracing_state() is not None:
         raise ArgumentError(
             f"{where}: the call must not be recorded by torch.jit.trace, which holds for one batch "
             "and length only, got one inside it. Use torch.export.export with dynamic_shapes."

@@ -18,7 +18,7 @@ from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.compute.layout import accumulator_dtype
 from linrnn.compute.op import STOPPED, _library, _ReachedError, watched
 from linrnn.compute.precision import without_autocast
-from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
+from linrnn.compute.replay import Read, Replay, Replays, empty, kinds, outline
 from linrnn.errors import ArgumentError
 
 #: Every update that has been described, by name.
@@ -76,20 +76,13 @@ def kind_of_call(
     """
     if watched():
         return None
-    grad = torch.is_grad_enabled()
-    kinds: list[Any] = [requested(backend)[0], native.threads()]
+    of_tensors = kinds(arguments[:tensors], gradient=False)
+    if of_tensors is None:
+        return None
+    key = (requested(backend)[0], native.threads(), *of_tensors, *arguments[tensors:])
     try:
-        for x in arguments[:tensors]:
-            if x is None:
-                kinds.append(None)
-                continue
-            tensor_kind = kind(x)
-            if tensor_kind is None or (grad and x.requires_grad):
-                return None
-            kinds.append(tensor_kind)
-        key = (*kinds, *arguments[tensors:])
         hash(key)
-    except (RuntimeError, TypeError):  # without strides; an argument of another kind
+    except TypeError:  # an argument of another kind
         return None
     return key
 
@@ -119,11 +112,11 @@ def planned(
         y: the output.
     """
     reads = [
-        Read(kernel.words(word), i, 0, x.element_size() - 1)
+        Read(kernel.places[word], i, 0, x.element_size() - 1)
         for i, (word, x) in enumerate(zip(words, tensors, strict=True))
         if x is not None
     ]
-    return Plan(Replay(kernel.name, record, reads, [(kernel.words("y"), 0)]), outline(y))
+    return Plan(Replay(kernel.name, record, reads, [(kernel.places["y"], 0)]), outline(y))
 
 
 class Update:

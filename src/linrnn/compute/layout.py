@@ -1,7 +1,7 @@
 """The shapes backends agree on: how sequences lie in a batch or in one packed row."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -155,6 +155,26 @@ def dense(x: Tensor) -> Tensor:
     """``x`` in contiguous, aligned memory, with lazy conjugation and negation carried out."""
     x = _moved(x) if x.data_ptr() % 16 and not aligned(x) else x
     return x.resolve_conj().resolve_neg().contiguous()
+
+
+def all_unit_channels(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """`unit_channels` of each; most are read as they are, which is seen without a call for each."""
+    return [
+        x
+        if x.stride(-1) == 1 and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
+        else unit_channels(x)
+        for x in tensors
+    ]
+
+
+def all_dense(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """`dense` of each; most are so already, which is seen without a call for each."""
+    return [
+        x
+        if x.is_contiguous() and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
+        else dense(x)
+        for x in tensors
+    ]
 
 
 def _moved(x: Tensor) -> Tensor:

@@ -40,7 +40,10 @@ def eager(*tensors: Tensor) -> bool:
             return False
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    return not transformed()
+    # as `transformed` without another look for a compiler: every op asks this at every call
+    functorch = torch._C._are_functorch_transforms_active()
+    older = torch._C._dispatch_tls_is_dispatch_key_included(_OLDER_VMAP)
+    return not (functorch or forward_ad._current_level >= 0 or older)
 
 
 def captured(x: Tensor) -> bool:

@@ -125,14 +125,14 @@ class Kernel:
         """
         run(self.name, self.pack(DTYPES[dtype], threads(), *values))
 
-    def words(self, until: str | None = None) -> int:
-        """Count the words of its record before a field; without one, all of them."""
-        count = 1  # the size
+    @functools.cached_property
+    def places(self) -> dict[str | None, int]:
+        """Before which word of a record each field begins; None is the end."""
+        places, count = dict[str | None, int](), 1  # the size
         for name, kind in self._kinds.items():
-            if name == until:
-                break
+            places[name] = count
             count += len(_NO_ARRAY) if kind == "array" else 1
-        return count
+        return {**places, None: count}
 
     @functools.cached_property
     def _kinds(self) -> dict[str, str]:
@@ -211,6 +211,5 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def threads() -> int:
-    """Threads a kernel may use: as many as PyTorch."""
-    return torch.get_num_threads()
+threads = torch.get_num_threads
+"""Threads a kernel may use: as many as PyTorch."""

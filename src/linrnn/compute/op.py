@@ -112,14 +112,12 @@ class Op:
         if STOPPED.get():
             raise _ReachedError(self, arguments, backend)
         tensors = [x for x in arguments[: self.gradients] if x is not None]
-        keep = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if not eager(*tensors) and not _below_transforms():
-            if self._in_graphs(arguments[self._lead].device.type, backend):
+        keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
+        lead = arguments[self._lead]
+        if not eager(*tensors):
+            if not _below_transforms() and self._in_graphs(lead.device.type, backend):
                 return self._node(*arguments, keep, backend)
             return self.transform(*arguments, backend=backend)
-        if transformed():
-            return self.transform(*arguments, backend=backend)
-        lead = arguments[self._lead]
         kernels = self.kernels(lead, arguments, backend)
         if kernels is None and self._opaque and lead.is_meta:
             return self._node(*arguments, keep, backend)
@@ -411,7 +409,7 @@ class _Function(torch.autograd.Function):
             if ctx.like is not None:
                 filled = _filled(grads, ctx.like, ctx.kernels.SPARSE_GRADS)
             gradients = ctx.kernels.backward(*arguments, *saved, *filled)
-        masked = (g if want else None for g, want in zip(gradients, needs_grad, strict=True))
+        masked = [g if want else None for g, want in zip(gradients, needs_grad, strict=True)]
         return None, None, *masked, *(None,) * (len(arguments) - op.gradients)
 
 

@@ -23,7 +23,7 @@ def parts(x: Tensor, count: int) -> list[Tensor]:
     recorded = x.requires_grad and torch.is_grad_enabled()
     if not recorded or count == 1 or not eager(x):
         return list(x.chunk(count, -1))
-    return list(_Parts.apply(x, count))
+    return list(_apply(x, count))
 
 
 class _Parts(torch.autograd.Function):
@@ -34,6 +34,10 @@ class _Parts(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         return _joined(grads), None
+
+
+#: Without what PyTorch does for transforms and defaults, of which there are none here.
+_apply: Any = super(torch.autograd.Function, _Parts).apply
 
 
 def _joined(grads: Sequence[Tensor]) -> Tensor:
@@ -55,14 +59,16 @@ def _side_by_side(tensors: Sequence[Tensor]) -> bool:
             return False
         dense *= size
     memory = first.untyped_storage().data_ptr()
-    return first.stride(-1) == 1 and all(
-        x.shape == first.shape
-        and x.dtype == first.dtype
-        and x.stride() == first.stride()
-        and x.storage_offset() == first.storage_offset() + i * width
-        and x.untyped_storage().data_ptr() == memory
-        for i, x in enumerate(tensors)
-    )
+    if first.stride(-1) != 1:
+        return False
+    for i, x in enumerate(tensors):
+        if (x.shape, x.dtype, x.stride()) != (first.shape, first.dtype, first.stride()):
+            return False
+        if x.storage_offset() != first.storage_offset() + i * width:
+            return False
+        if x.untyped_storage().data_ptr() != memory:
+            return False
+    return True
 
 
 def like_parts(tensors: Sequence[Tensor]) -> list[Tensor] | None:

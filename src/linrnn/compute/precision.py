@@ -10,13 +10,15 @@ from torch import Tensor
 
 from linrnn.compute.layout import accumulator_dtype
 
+_NOTHING = nullcontext()
+
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Inside it no operator lowers its precision; nothing where the device has no autocast."""
+    """Inside it no operator lowers its precision; nothing where there is no autocast."""
     kind = device.type
     if kind == "meta" or not torch.amp.is_autocast_available(kind):
-        return nullcontext()
-    return torch.autocast(kind, enabled=False)
+        return _NOTHING
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
 
 
 def autocast_again(device: torch.device) -> Callable[[], AbstractContextManager[object]]:

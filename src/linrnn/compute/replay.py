@@ -7,7 +7,7 @@ A call that was refused, or computed in another way, goes the whole way again.
 
 import functools
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,15 +19,31 @@ from linrnn.compute import native
 _DENSE = torch.contiguous_format  # left out, an axis of one number has no stride
 
 
-def kind(x: Any) -> tuple[Any, ...] | None:
-    """All of a tensor but its numbers and where they lie; None unless it is a plain CPU one.
+def kinds(tensors: Iterable[Any], gradient: bool = True) -> list[Any] | None:
+    """All of tensors but their numbers and where they lie; of None it is None.
 
-    Raises:
-        RuntimeError: the tensor has no strides.
+    Args:
+        tensors: of a call.
+        gradient: whether one may be asked for.
+
+    Returns:
+        None unless all are plain ones on a CPU, with strides.
     """
-    if (type(x) is Tensor or type(x) is Parameter) and x.is_cpu:
-        return x.shape, x.stride(), x.dtype, x.is_conj(), x.is_neg()
-    return None
+    shapes: list[Any] = []
+    without = not gradient and torch.is_grad_enabled()
+    try:
+        for x in tensors:
+            if x is None:
+                shapes.append(None)
+                continue
+            if (type(x) is not Tensor and type(x) is not Parameter) or not x.is_cpu:
+                return None
+            if without and x.requires_grad:
+                return None
+            shapes.append((x.shape, x.stride(), x.dtype, x.is_conj(), x.is_neg()))
+    except RuntimeError:  # without strides
+        return None
+    return shapes
 
 
 def outline(x: Tensor, shape: Sequence[int] | None = None) -> Tensor:

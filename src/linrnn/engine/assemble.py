@@ -189,8 +189,9 @@ class _Assembler:
     def _results(self) -> list[int]:
         """Slots of what goes to memory; returns the nodes that must be computed."""
         program = self.program
+        destinations: list[tuple[int, Operand]] = []
         for i, node in enumerate(self.outputs):
-            self._goes_to(node, ("output", i))
+            destinations.append((node, ("output", i)))
         written = 0
         for node in [x for _, *pair in program.products for x in pair]:
             if node in self.factors:
@@ -202,19 +203,20 @@ class _Assembler:
                 self.factors[node] = ("output", self.outputs.index(node))
             else:
                 self.factors[node] = ("factor", written)
-                self._goes_to(node, self.factors[node])
+                destinations.append((node, self.factors[node]))
                 written += 1
+        for node, operand in destinations:
+            # a value is computed where it goes, or copied there: what is computed once, before
+            # the first step, has no row in memory yet
+            slot, number = len(self.slots), self.operands.setdefault(operand, len(self.operands))
+            self.slots.append((Kind.OUTPUT, number, 0.0, self.width[node]))
+            self.home[~slot] = slot
+            once = self.levels[node] == 0
+            if once or node in self.home or program.nodes[node].op == "constant":
+                self.copies.append((node, slot))
+            else:
+                self.home[node] = slot
         return [*self.outputs, *program.next_states, *self.factors]
-
-    def _goes_to(self, node: int, operand: Operand) -> None:
-        """A value is computed where it goes, or copied there."""
-        slot = self._slot(Kind.OUTPUT, self.width[node], 0.0, operand)
-        # what is computed once, before the first step, has no row in memory yet
-        once = self.levels[node] == 0
-        if once or node in self.home or self.program.nodes[node].op == "constant":
-            self.copies.append((node, slot))
-        else:
-            self.home[node] = slot
 
     def _steps(self, operations: Sequence[Operation]) -> list[Operation]:
         """All there is to do, by levels: the operations on values, and copies."""
@@ -228,14 +230,15 @@ class _Assembler:
             by_level[x.level].append(x)
         opening: list[Operation] = []
         closing = self._next_states(by_level, opening)
-        # a state that is read after a chunk of steps is copied in each, before it changes
-        read = {x for step in by_level[3] for x in step.args if x >= 0 and nodes[x].op == "state"}
-        late = {x: self._copied(x, opening) for x in sorted(read)}
-        if late:
-            by_level[3] = [
-                x._replace(args=tuple([late.get(node, node) for node in x.args]))
-                for x in by_level[3]
-            ]
+        if by_level[3]:
+            # a state that is read after a chunk of steps is copied in each, before it changes
+            read = {x for y in by_level[3] for x in y.args if x >= 0 and nodes[x].op == "state"}
+            late = {x: self._copied(x, opening) for x in sorted(read)}
+            if late:
+                by_level[3] = [
+                    x._replace(args=tuple([late.get(node, node) for node in x.args]))
+                    for x in by_level[3]
+                ]
         for node, slot in self.copies:
             level = 2 if nodes[node].op == "state" else 3
             (opening if level == 2 else by_level[3]).append(_move(level, node, ~slot))

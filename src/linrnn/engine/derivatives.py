@@ -54,9 +54,11 @@ def adjoint(program: Program, saved: tuple[int, ...] = ()) -> Program:
         nodes[x] = node_of(("input", (), n_inputs + i))
     for i, x in enumerate(saved):
         nodes[x] = node_of(("input", (), n_inputs + n_states + n_outputs + i))
+    results = (*program.next_states, *program.outputs)
+    for i in range(len(results)):
+        nodes.append(node_of(("state", (), i) if i < n_states else ("input", (), n_inputs + i)))
     graph, grads = Graph(nodes), dict[int, int]()
-    for i, node in enumerate((*program.next_states, *program.outputs)):
-        cotangent = graph.leaf("state", i) if i < n_states else graph.leaf("input", n_inputs + i)
+    for cotangent, node in enumerate(results, len(program.nodes)):
         grads[node] = graph("add", grads[node], cotangent) if node in grads else cotangent
     products = backward(graph, program, grads)
     zero = graph.constant(0.0)

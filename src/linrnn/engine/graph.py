@@ -70,7 +70,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from torch import Tensor
 
@@ -99,6 +99,9 @@ class Node(NamedTuple):
 #: A node of its three fields in one call of C: reading and deriving a step makes hundreds of them.
 node_of: Callable[[tuple[str, tuple[int, ...], Any]], Node] = functools.partial(tuple.__new__, Node)
 
+
+#: A node, or the operation and the arguments of one that is still to be written.
+Simpler: TypeAlias = int | tuple[str, tuple[int, ...]]
 
 #: Operations that others take up in themselves, see `Graph._SIMPLER`.
 _SIGNED = frozenset(("neg", "sub"))
@@ -135,26 +138,44 @@ class Graph:
             return self.constant(value * (n if op in ("fold", "fold_each") else 1))
         return x if n == (0 if op == "roll" else 1) else self._node(op, (x,), n)
 
-    def __call__(self, op: str, *args: int) -> int:
-        """An elementwise operation, or a simpler node that has its value."""
-        constants: tuple[Any, ...] = tuple(map(self._numbers.__getitem__, args))
-        if None not in constants:
-            return self.constant(ELEMENTWISE[op].of_numbers(*constants))
-        rule = self._SIMPLER.get(op)
-        if rule is not None:
+    def __call__(self, op: str, *args: float) -> int:
+        """An elementwise operation, or a simpler node that has its value.
+
+        Args:
+            op: its name.
+            args: nodes, which are integers, and numbers, which are floats.
+        """
+        if float in map(type, args):
+            for i, x in enumerate(args):
+                if type(x) is float:
+                    place = self._places.get(("constant", (), repr(x)))
+                    place = self._node("constant", (), x) if place is None else place
+                    args = (*args[:i], place, *args[i + 1 :])
+        nodes: tuple[Any, ...] = args
+        while True:
+            constants: tuple[Any, ...] = tuple(map(self._numbers.__getitem__, nodes))
+            if None not in constants:
+                return self.constant(ELEMENTWISE[op].of_numbers(*constants))
+            rule = self._SIMPLER.get(op)
+            if rule is None:
+                break
             # all that a rule looks at: numbers, equal arguments, and `_SIGNED`
-            distinct = constants.count(None) == len({*args})
-            if not distinct or not self._signed.isdisjoint(args):
-                simpler: int | None = rule(self, *args, *constants)
-                if simpler is not None:
-                    return simpler
+            distinct = constants.count(None) == len({*nodes})
+            if distinct and self._signed.isdisjoint(nodes):
+                break
+            simpler = rule(self, *nodes, *constants)
+            if simpler is None:
+                break
+            if isinstance(simpler, int):
+                return simpler
+            op, nodes = simpler
         if ELEMENTWISE[op].symmetric:
-            a, b = args
+            a, b = nodes
             if constants[0] is not None or (constants[1] is None and a > b):
-                args = (b, a)
-        place = self._places.setdefault((op, args, "None"), len(self.nodes))
+                nodes = (b, a)
+        place = self._places.setdefault((op, nodes, "None"), len(self.nodes))
         if place == len(self.nodes):
-            self.nodes.append(node_of((op, args, None)))
+            self.nodes.append(node_of((op, nodes, None)))
             self._numbers.append(None)
             if op in _SIGNED:
                 self._signed.add(place)
@@ -190,64 +211,64 @@ class Graph:
             self._numbers.append(attribute if op == "constant" else None)
         return place
 
-    # Nodes with the same value, exact but for the better of two roundings: of arguments, then their
-    # values where these are constant.
+    # Nodes, or operations, with the same value, exact but for the better of two roundings: of
+    # arguments, then their values where these are constant.
 
-    def _neg(self, x: int, value: None) -> int | None:
+    def _neg(self, x: int, value: None) -> Simpler | None:
         node = self.nodes[x]
         if node.op == "neg":
             return node.args[0]
-        return self("sub", node.args[1], node.args[0]) if node.op == "sub" else None
+        return ("sub", (node.args[1], node.args[0])) if node.op == "sub" else None
 
-    def _ne(self, x: int, zero: int, left: float | None, right: float | None) -> int | None:
+    def _ne(self, x: int, zero: int, left: float | None, right: float | None) -> Simpler | None:
         return x if right == 0 and self.nodes[x].op in TRUTHS else None
 
-    def _where(self, c: int, a: int, b: int, *values: float | None) -> int | None:
+    def _where(self, c: int, a: int, b: int, *values: float | None) -> Simpler | None:
         if a == b:
             return a
         return None if values[0] is None else a if values[0] else b
 
-    def _div(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _div(self, a: int, b: int, left: float | None, right: float | None) -> Simpler | None:
         if right == 1:
             return a
-        return self("reciprocal", b) if left == 1 else None
+        return ("reciprocal", (b,)) if left == 1 else None
 
-    def _extreme(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _extreme(self, a: int, b: int, left: float | None, right: float | None) -> Simpler | None:
         return a if a == b else None
 
-    def _add(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _add(self, a: int, b: int, left: float | None, right: float | None) -> Simpler | None:
         if left is not None:
-            return self("add", b, a)
+            return "add", (b, a)
         if right == 0:
             return a
         for x, y in ((a, b), (b, a)):
             if self.nodes[y].op == "neg":
-                return self("sub", x, self.nodes[y].args[0])
+                return "sub", (x, self.nodes[y].args[0])
         return None
 
-    def _sub(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _sub(self, a: int, b: int, left: float | None, right: float | None) -> Simpler | None:
         node = self.nodes[b]
         if right == 0:
             return a
         if left == 0:
-            return self("neg", b)
+            return "neg", (b,)
         if left == 1 and node.op == "sigmoid":
-            return self("sigmoid", self("neg", node.args[0]))
-        return self("add", a, node.args[0]) if node.op == "neg" else None
+            return "sigmoid", (self("neg", node.args[0]),)
+        return ("add", (a, node.args[0])) if node.op == "neg" else None
 
-    def _mul(self, a: int, b: int, left: float | None, right: float | None) -> int | None:
+    def _mul(self, a: int, b: int, left: float | None, right: float | None) -> Simpler | None:
         if left is not None:
-            return self("mul", b, a)
+            return "mul", (b, a)
         if a == b:
-            return self("square", a)
+            return "square", (a,)
         if right in (1, -1):
-            return a if right == 1 else self("neg", a)
+            return a if right == 1 else ("neg", (a,))
         for x, y in ((a, b), (b, a)):
             if self.nodes[x].op == "neg":
-                return self("neg", self("mul", self.nodes[x].args[0], y))
+                return "neg", (self("mul", self.nodes[x].args[0], y),)
         return None
 
-    _SIMPLER: ClassVar[dict[str, Callable[..., int | None]]] = {
+    _SIMPLER: ClassVar[dict[str, Callable[..., Simpler | None]]] = {
         "neg": _neg, "where": _where, "div": _div, "maximum": _extreme, "minimum": _extreme,
         "add": _add, "sub": _sub, "mul": _mul, "ne": _ne,
     }  # fmt: skip

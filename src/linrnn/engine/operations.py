@@ -19,12 +19,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 class Writes(Protocol):
     """The interface by which derivatives add nodes; implemented by `linrnn.engine.graph.Graph`."""
 
-    def __call__(self, op: str, *args: int) -> int:
-        """The node of an operation."""
-        ...
-
-    def constant(self, value: float) -> int:
-        """The node of a number."""
+    def __call__(self, op: str, *args: float) -> int:
+        """The node of an operation on nodes, which are integers, and numbers, which are floats."""
         ...
 
     def value(self, node: int) -> float | None:
@@ -111,16 +107,15 @@ def _extreme_rule(lower: bool) -> Cotangents:
     def rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
         """A tie is split evenly; NaN passes to both."""
         a, b = args
-        shared = g("where", g("eq", a, b), g("mul", dy, g.constant(0.5)), dy)
+        shared = g("where", g("eq", a, b), g("mul", dy, 0.5), dy)
         loses = (g("lt", b, a), g("lt", a, b)) if lower else (g("lt", a, b), g("lt", b, a))
-        return [g("where", lost, g.constant(0.0), shared) for lost in loses]
+        return [g("where", lost, 0.0, shared) for lost in loses]
 
     return rule
 
 
 def _where_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    zero = g.constant(0.0)
-    return [None, g("where", args[0], dy, zero), g("where", args[0], zero, dy)]
+    return [None, g("where", args[0], dy, 0.0), g("where", args[0], 0.0, dy)]
 
 
 def _unary(slope: Callable[[Writes, int, int], int]) -> Cotangents:
@@ -128,41 +123,33 @@ def _unary(slope: Callable[[Writes, int, int], int]) -> Cotangents:
     return lambda g, args, y, dy: [g("mul", dy, slope(g, args[0], y))]
 
 
-def _one_less(g: Writes, x: int) -> int:
-    return g("sub", g.constant(1.0), x)
-
-
 def _sign(g: Writes, x: int, y: int) -> int:
-    zero = g.constant(0.0)
-    return g("sub", g("lt", zero, x), g("lt", x, zero))
+    return g("sub", g("lt", 0.0, x), g("lt", x, 0.0))
 
 
 def _relu_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
-    zero = g.constant(0.0)
-    return [g("where", g("le", args[0], zero), zero, dy)]
+    return [g("where", g("le", args[0], 0.0), 0.0, dy)]
 
 
 def _softplus(g: Writes, x: int, y: int) -> int:
-    return g("where", g("lt", g.constant(20.0), x), g.constant(1.0), g("sigmoid", x))
+    return g("where", g("lt", 20.0, x), 1.0, g("sigmoid", x))
 
 
 def _bell(g: Writes, x: int, factor: float, width: float) -> int:
     """``factor * exp(-width * x * x)``."""
-    inner = g("mul", g("square", x), g.constant(-width))
-    return g("mul", g("exp", inner), g.constant(factor))
+    inner = g("mul", g("square", x), -width)
+    return g("mul", g("exp", inner), factor)
 
 
 def _gelu(g: Writes, x: int, y: int) -> int:
-    scaled = g("mul", x, g.constant(math.sqrt(0.5)))
-    half = g.constant(0.5)
-    share = g("mul", g("add", g("erf", scaled), g.constant(1.0)), half)
+    scaled = g("mul", x, math.sqrt(0.5))
+    share = g("mul", g("add", g("erf", scaled), 1.0), 0.5)
     return g("add", share, g("mul", x, _bell(g, x, 1 / math.sqrt(2 * math.pi), 0.5)))
 
 
 def _whole_part(g: Writes, x: int) -> int:
     """A number without what is behind its point."""
-    zero = g.constant(0.0)
-    return g("where", g("lt", x, zero), g("neg", g("floor", g("neg", x))), g("floor", x))
+    return g("where", g("lt", x, 0.0), g("neg", g("floor", g("neg", x))), g("floor", x))
 
 
 def _fmod_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
@@ -174,21 +161,21 @@ def _atan2_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | N
     """At the origin there is none: 0."""
     a, b = args
     size = g("add", g("square", a), g("square", b))
-    none = g("eq", size, g.constant(0.0))
-    share = g("where", none, g.constant(0.0), g("mul", dy, g("reciprocal", size)))
+    none = g("eq", size, 0.0)
+    share = g("where", none, 0.0, g("mul", dy, g("reciprocal", size)))
     return [g("mul", share, b), g("neg", g("mul", share, a))]
 
 
 def _pow_rule(g: Writes, args: Sequence[int], y: int, dy: int) -> list[int | None]:
     """Cotangents of a power; that of the exponent is 0 for base 0 and an exponent of at least 0."""
     a, b = args
-    zero, less = g.constant(0.0), g("sub", b, g.constant(1.0))
+    less = g("sub", b, 1.0)
     root = g.value(less) == 0.5  # of -inf there is none, unlike a power
     slope = g("mul", b, g("sqrt", a) if root else g("pow", a, less))
-    still = g("mul", g("eq", a, zero), g("le", zero, b))
+    still = g("mul", g("eq", a, 0.0), g("le", 0.0, b))
     return [
-        g("where", g("eq", b, zero), zero, g("mul", dy, slope)),
-        g("mul", dy, g("where", still, zero, g("mul", y, g("log", a)))),
+        g("where", g("eq", b, 0.0), 0.0, g("mul", dy, slope)),
+        g("mul", dy, g("where", still, 0.0, g("mul", y, g("log", a)))),
     ]
 
 
@@ -223,11 +210,9 @@ ELEMENTWISE: dict[str, Elementwise] = {
         "1.0 / {}",
     ),
     "square": Elementwise(
-        torch.square, _unary(lambda g, x, y: g("mul", x, g.constant(2.0))), "{0} * {0}"
+        torch.square, lambda g, args, y, dy: [g("mul", dy, g("mul", args[0], 2.0))], "{0} * {0}"
     ),
-    "sqrt": _row(
-        torch.sqrt, lambda g, args, y, dy: [g("div", dy, g("mul", y, g.constant(2.0)))], "sqrt"
-    ),
+    "sqrt": _row(torch.sqrt, lambda g, args, y, dy: [g("div", dy, g("mul", y, 2.0))], "sqrt"),
     "maximum": _extreme("maximum"),
     "minimum": _extreme("minimum"),
     "lt": _truth(torch.lt, "<"),
@@ -237,29 +222,41 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "where": Elementwise(
         lambda c, a, b: torch.where(c != 0, a, b), _where_rule, "tl.where({} != 0, {}, {})"
     ),
-    "exp": _row(torch.exp, _unary(lambda g, x, y: y), "exp"),
-    "expm1": _row(torch.expm1, _unary(lambda g, x, y: g("add", y, g.constant(1.0))), "expm1"),
+    "exp": _row(torch.exp, lambda g, args, y, dy: [g("mul", dy, y)], "exp"),
+    "expm1": _row(torch.expm1, lambda g, args, y, dy: [g("mul", dy, g("add", y, 1.0))], "expm1"),
     "log": _row(torch.log, lambda g, args, y, dy: [g("div", dy, args[0])], "tl.log"),
     "log1p": _row(
         torch.log1p,
-        lambda g, args, y, dy: [g("div", dy, g("add", args[0], g.constant(1.0)))],
+        lambda g, args, y, dy: [g("div", dy, g("add", args[0], 1.0))],
         "log1p",
     ),
-    "sigmoid": _row(torch.sigmoid, _unary(lambda g, x, y: g("mul", y, _one_less(g, y))), "sigmoid"),
-    "tanh": _row(torch.tanh, _unary(lambda g, x, y: _one_less(g, g("square", y))), "tanh"),
+    "sigmoid": _row(
+        torch.sigmoid,
+        lambda g, args, y, dy: [g("mul", dy, g("mul", y, g("sub", 1.0, y)))],
+        "sigmoid",
+    ),
+    "tanh": _row(
+        torch.tanh, lambda g, args, y, dy: [g("mul", dy, g("sub", 1.0, g("square", y)))], "tanh"
+    ),
     "softplus": _row(F.softplus, _unary(_softplus), "softplus"),
     "logsigmoid": _row(
-        F.logsigmoid, _unary(lambda g, x, y: g("sigmoid", g("neg", x))), "logsigmoid"
+        F.logsigmoid,
+        lambda g, args, y, dy: [g("mul", dy, g("sigmoid", g("neg", args[0])))],
+        "logsigmoid",
     ),
     "relu": Elementwise(torch.relu, _relu_rule, "relu({})"),
-    "sin": _row(torch.sin, _unary(lambda g, x, y: g("cos", x)), "tl.sin"),
-    "cos": _row(torch.cos, _unary(lambda g, x, y: g("neg", g("sin", x))), "tl.cos"),
+    "sin": _row(torch.sin, lambda g, args, y, dy: [g("mul", dy, g("cos", args[0]))], "tl.sin"),
+    "cos": _row(
+        torch.cos, lambda g, args, y, dy: [g("mul", dy, g("neg", g("sin", args[0])))], "tl.cos"
+    ),
     "erf": _row(
-        torch.erf, _unary(lambda g, x, y: _bell(g, x, 2 / math.sqrt(math.pi), 1.0)), "tl.erf"
+        torch.erf,
+        lambda g, args, y, dy: [g("mul", dy, _bell(g, args[0], 2 / math.sqrt(math.pi), 1.0))],
+        "tl.erf",
     ),
     "gelu": _row(F.gelu, _unary(_gelu), "gelu"),
-    "sinh": _row(torch.sinh, _unary(lambda g, x, y: g("cosh", x)), "sinh"),
-    "cosh": _row(torch.cosh, _unary(lambda g, x, y: g("sinh", x)), "cosh"),
+    "sinh": _row(torch.sinh, lambda g, args, y, dy: [g("mul", dy, g("cosh", args[0]))], "sinh"),
+    "cosh": _row(torch.cosh, lambda g, args, y, dy: [g("mul", dy, g("sinh", args[0]))], "cosh"),
     "floor": Elementwise(torch.floor, _no_gradients, "tl.floor({})", jumps=True),
     "round": Elementwise(torch.round, _no_gradients, "rounded({})", _FUNCTION, jumps=True),
     "fmod": Elementwise(torch.fmod, _fmod_rule, None, jumps=True),

@@ -23,7 +23,8 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
     Raises:
         ShapeError: two that meet have different widths, or a matrix does not fit.
     """
-    known = _Known(where, _roots(program))
+    known, names = _Known(where, _roots(program)), program.names
+    noted: list[tuple[int, int, str]] = []
     for i, (op, args, attribute) in enumerate(program.nodes):
         if op in CONTRACTIONS:
             matrix = program.nodes[args[0]].attribute
@@ -34,13 +35,14 @@ def widths(where: str, program: Program, shapes: Mapping[str, Sequence[Shape | N
                 raise ShapeError(f"{where}: {name} must have shape {rule}, got {shape}.")
             heads = 1 if axes == 2 else shape[0]
             rows, columns = shape[-2:][::-1] if attribute else shape[-2:]
-            known.note(i, heads * rows, f"the product with {name}")
-            known.note(args[1], heads * columns, f"what {name} is applied to")
+            noted.append((i, heads * rows, f"the product with {name}"))
+            noted.append((args[1], heads * columns, f"what {name} is applied to"))
         elif op in ("state", "input", "parameter"):
             shape = shapes[op][attribute]
             if shape is not None:
-                names = program.names[LEAVES.index(op)]
-                known.note(i, shape[0] if shape else 1, names[attribute])
+                name = names[LEAVES.index(op)][attribute]
+                noted.append((i, shape[0] if shape else 1, name))
+    known.note(noted)
     known.spread(ratios(program))
     return [known.widths.get(root, (1, ""))[0] for root in known.roots]
 
@@ -109,16 +111,17 @@ class _Known:
         self.where, self.roots = where, roots
         self.widths: dict[int, tuple[int, str]] = {}
 
-    def note(self, i: int, width: int, why: str) -> None:
-        """Note down a width; 1 fits any."""
-        root = self.roots[i]
-        known_width, reason = self.widths.get(root, (width, why))
-        if 1 not in (known_width, width) and known_width != width:
-            raise ShapeError(
-                f"{self.where}: {why} must have as many channels as {reason}, {known_width}, "
-                f"got {width}. They meet in one operation of the step."
-            )
-        self.widths[root] = (width, why) if known_width == 1 else (known_width, reason)
+    def note(self, noted: Sequence[tuple[int, int, str]]) -> None:
+        """Note down widths of nodes, and why they are these; 1 fits any."""
+        for i, width, why in noted:
+            root = self.roots[i]
+            known_width, reason = self.widths.get(root, (width, why))
+            if 1 not in (known_width, width) and known_width != width:
+                raise ShapeError(
+                    f"{self.where}: {why} must have as many channels as {reason}, {known_width}, "
+                    f"got {width}. They meet in one operation of the step."
+                )
+            self.widths[root] = (width, why) if known_width == 1 else (known_width, reason)
 
     def spread(self, pairs: Sequence[Ratio]) -> None:
         """Spreads and folds: as far as one of the two is known so is the other, else it is 1."""
@@ -139,7 +142,7 @@ class _Known:
                             f"{self.where}: {why} must have a multiple of {n} channels, got "
                             f"{width}. A spread or a fold has {n} parts of them."
                         )
-                    self.note(narrow, width // n, f"a part of {why}")
+                    self.note([(narrow, width // n, f"a part of {why}")])
                 elif self.roots[narrow] in self.widths:
                     width, _ = self.widths[self.roots[narrow]]
-                    self.note(wider, n * width, f"a spread to {n} parts")
+                    self.note([(wider, n * width, f"a spread to {n} parts")])

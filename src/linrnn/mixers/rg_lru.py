@@ -112,8 +112,9 @@ class RGLRU(Mixer):
         # biases are added in the scan, which has each number at hand
         inputs = {"u": u, "y": self.y_proj(x), "decay": wide(self.Lambda)}
         for name, gate in (("r", self.r_gate), ("i", self.i_gate)):
-            assert gate.bias is not None
-            inputs |= {name: gate.product(u), f"{name}_bias": wide(gate.bias.flatten())}
+            bias = gate.bias
+            assert bias is not None
+            inputs |= {name: gate.product(u), f"{name}_bias": wide(bias.flatten())}
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
         start = state["h"], first
         y, (h, _) = cell_scan(rg_lru, **inputs, state=start, reset=reset)

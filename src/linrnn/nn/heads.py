@@ -355,14 +355,15 @@ class BlockDiagonal(nn.Module):
 
     def product(self, x: Tensor) -> Tensor:
         """The map without its bias, for whoever adds that on the way."""
+        weight = self.weight
         # (..., blocks, inputs / blocks)
-        parts = x.to(self.weight.dtype).unflatten(-1, (len(self.weight), -1))
+        parts = x.to(weight.dtype).unflatten(-1, (weight.shape[0], -1))
         y: Tensor
         if x.ndim > 2 and not x.is_cpu:
             # row by row, and so is the weight's gradient: a sum over all rows leaves a GPU idle
-            y = (parts.transpose(-3, -2) @ self.weight).transpose(-3, -2)
+            y = (parts.transpose(-3, -2) @ weight).transpose(-3, -2)
         else:
-            y = torch.einsum("...bi,bio->...bo", parts, self.weight)
+            y = torch.einsum("...bi,bio->...bo", parts, weight)
         return y.flatten(-2)
 
 

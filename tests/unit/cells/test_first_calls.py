@@ -6,7 +6,7 @@ import sys
 import pytest
 
 #: For each mixer the most calls without a gradient, and with one.
-MOST = {"sru": (320, 600), "gru": (410, 740), "rg_lru": (450, 860)}
+MOST = {"sru": (270, 490), "gru": (340, 590), "rg_lru": (350, 670)}
 PROGRAM = """
 import sys
 import torch

@@ -490,6 +490,9 @@ class Mixer(KeepsPrecision):
             DTypeError, ShapeError, DeviceError: a state this layer cannot have returned.
         """
         if state is None:
+            if type(self).init_state is Mixer.init_state:  # it would make the specification again
+                name = type(self).__name__
+                return initial(name, spec, x.shape[0], self._parameter(), x.device)
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, spec, x.shape[0], x.device, dtype)

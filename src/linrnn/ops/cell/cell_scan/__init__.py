@@ -100,8 +100,8 @@ def cell_scan(
             "Declare the function: linrnn.cells.Cell(step, state='h')."
         )
     request = (arguments, state, reset, cu_seqlens, reverse, time, form, backend)
-    replayable = checkpoint is None and not torch.compiler.is_compiling()
-    sig = signature(cell, *request) if replayable else None
+    compiling = torch.compiler.is_compiling()
+    sig = None if compiling or checkpoint is not None else signature(cell, *request)
     replayed = None if sig is None else again(cell, sig)
     if replayed is not None:
         return replayed
@@ -110,7 +110,7 @@ def cell_scan(
     if checkpoint is not None:
         check_positive_int("cell_scan", checkpoint=checkpoint)
         call = call._replace(layout=call.layout._replace(checkpoint=checkpoint))
-    return _computed(cell, call, sig, form, backend)
+    return _computed(cell, call, sig, form, backend, compiling)
 
 
 def newton_scan(cell: Cell, **arguments: Any) -> tuple[Any, Any, Convergence]:
@@ -160,11 +160,15 @@ def forms(cell: Cell, **arguments: Tensor) -> dict[str, str | None]:
 
 
 def _computed(
-    cell: Cell, call: Call, sig: Signature | None, form: str | None, backend: str | None
+    cell: Cell,
+    call: Call,
+    sig: Signature | None,
+    form: str | None,
+    backend: str | None,
+    compiling: bool,
 ) -> tuple[Any, Any]:
     """Output and final state; a call that may come again is computed as it will be then."""
     leaves, layout, channels = call
-    compiling = torch.compiler.is_compiling()
     if compiling and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
         outputs, finals = _loop.results(cell.program, leaves, layout, cell.by_parts)

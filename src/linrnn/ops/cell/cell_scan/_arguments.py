@@ -33,7 +33,7 @@ class Leaves(NamedTuple):
 
     def flat(self) -> list[Tensor]:
         """All of them in this order."""
-        return [x for group in self for x in group]
+        return [*self.states, *self.inputs, *self.parameters, *self.matrices]
 
     def like(self, flat: Sequence[Any]) -> "Leaves":
         """Group the values of ``flat`` as this one groups its own."""
@@ -58,6 +58,12 @@ class Layout(NamedTuple):
     """The native kernels store the state of every n-th step, n this number; None: of every step."""
     half_products: bool = False
     """Kernels may round what is multiplied with matrices, which are bfloat16, to bfloat16."""
+
+    def marked(self, reset: Tensor | None, cu_seqlens: Tensor | None) -> "Layout":
+        """The same of steps with these marks."""
+        if self.reset is reset and self.cu_seqlens is cu_seqlens:
+            return self
+        return self._replace(reset=reset, cu_seqlens=cu_seqlens)
 
     def batch(self, states: Sequence[Tensor]) -> int:
         """How many rows the inputs have."""
@@ -134,10 +140,10 @@ def prepare(
         named = {n: _flat(x, channels, 2 if n in inputs else 0) for n, x in named.items()}
         states = {n: _flat(h, channels, 1) for n, h in states.items()}
     parts = Leaves(
-        cell.parts(0, _of(states, cell, cell.states, dtype)) if states else [],
-        cell.parts(1, _of(named, cell, cell.inputs, input_dtype)),
-        cell.parts(2, _of(named, cell, cell.constants, dtype)),
-        cell.parts(3, _of(named, cell, cell.matrices, dtype)),
+        _of(states, cell, 0, dtype) if states else [],
+        _of(named, cell, 1, input_dtype),
+        _of(named, cell, 2, dtype),
+        _of(named, cell, 3, dtype),
     )
     leaves, sizes = _sized(cell, parts, channels)
     starts = list(cell.starts())
@@ -154,9 +160,9 @@ def prepare(
 
 def _named(cell: Cell, arguments: Mapping[str, Any]) -> dict[str, Any]:
     names = (*cell.inputs, *cell.constants, *cell.matrices)
-    missing = [name for name in names if name not in arguments]
-    extra = [name for name in arguments if name not in names]
-    if missing or extra:
+    if arguments.keys() != {*names}:
+        missing = [name for name in names if name not in arguments]
+        extra = [name for name in arguments if name not in names]
         got = f"no {missing[0]}" if missing else extra[0]
         raise ArgumentError(
             f"{WHERE}: the arguments must be those of {cell.name}, {', '.join(names) or 'none'}, "
@@ -235,14 +241,14 @@ def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
     return dtype
 
 
-def _of(
-    tensors: Mapping[str, Tensor], cell: Cell, names: Sequence[str], dtype: torch.dtype
-) -> list[Tensor]:
-    """Arguments in a dtype of that precision, complex where they are declared so."""
+def _of(tensors: Mapping[str, Tensor], cell: Cell, kind: int, dtype: torch.dtype) -> list[Tensor]:
+    """Arguments of a kind as leaves, in a dtype of that precision."""
+    names = (cell.states, cell.inputs, cell.constants, cell.matrices)[kind]
     if not cell.is_complex:
         return [tensors[name].to(dtype) for name in names]
     wide = _COMPLEX[accumulator_dtype(dtype)]
-    return [tensors[name].to(wide if name in cell.is_complex else dtype) for name in names]
+    converted = [tensors[name].to(wide if name in cell.is_complex else dtype) for name in names]
+    return cell.parts(kind, converted)
 
 
 def _channels(

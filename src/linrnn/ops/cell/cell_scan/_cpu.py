@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import native
-from linrnn.compute.layout import checked_offsets, dense, unit_channels
+from linrnn.compute.layout import all_dense, all_unit_channels, checked_offsets
 from linrnn.compute.native import DTYPES, array, pointer
 from linrnn.compute.parts import like_parts
 from linrnn.engine.assemble import Operand, assemble
@@ -88,10 +88,10 @@ def forward_code(
 def read(leaves: Leaves) -> Operands:
     """The leaves as the machine reads them, by kinds of `Operand`: themselves or copies."""
     return {
-        "initial": [dense(h) for h in leaves.states],
-        "input": [unit_channels(x) for x in leaves.inputs],
-        "parameter": [dense(x) for x in leaves.parameters],
-        "matrix": [dense(x) for x in leaves.matrices],
+        "initial": all_dense(leaves.states),
+        "input": all_unit_channels(leaves.inputs),
+        "parameter": all_dense(leaves.parameters),
+        "matrix": all_dense(leaves.matrices),
     }
 
 
@@ -146,11 +146,11 @@ def backward(
         _recompute_code(cell, step, layout) if layout.checkpoint else (None, saved)
     )
     of_step, of_products = saved_values[:n_states], saved_values[n_states:]
-    output_grads = map(unit_channels, grad_outputs)
+    output_grads = all_unit_channels(grad_outputs)
     tensors: Operands = step | {
         "input": [*step["input"], *of_step, *output_grads, *of_products],
         "before": step["initial"],
-        "initial": [dense(g) for g in grad_finals],
+        "initial": all_dense(grad_finals),
         "final": grads,
         "output": list(gradients.values()),
         "sum": sums,
@@ -356,7 +356,7 @@ class _Code:
 
     def words(self) -> dict[Operand, int]:
         """Which word of a record is the address of each operand."""
-        first = MACHINE.words()
+        first = MACHINE.places[None]
         return {x: first + _OPERAND_WORDS * i for i, x in enumerate(self.assembled.operands)}
 
 

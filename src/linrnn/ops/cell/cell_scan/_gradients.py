@@ -64,9 +64,9 @@ def of_matrices(
             product = half_outer_sum(left.bfloat16(), right.bfloat16())  # (rows, columns)
             product = product.to(like.dtype).reshape(like.shape)  # ([heads,] rows, columns)
         else:
-            # (batch * time, heads, width / heads) each
-            left = left.to(like.dtype).unflatten(-1, (heads, -1))
-            right = right.to(like.dtype).unflatten(-1, (heads, -1))
+            steps, rows, columns = left.shape[0], left.shape[1], right.shape[1]
+            left = left.to(like.dtype).reshape(steps, heads, rows // heads)
+            right = right.to(like.dtype).reshape(steps, heads, columns // heads)
             product = outer_sum(left, right).reshape(like.shape)  # ([heads,] rows, columns)
         total = gradients[i]
         gradients[i] = product if total is None else total + product

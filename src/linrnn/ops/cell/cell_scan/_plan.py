@@ -4,7 +4,6 @@ Beside what such calls have in common, the offsets of packed sequences are numbe
 at.
 """
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,7 +16,7 @@ from linrnn.compute import native
 from linrnn.compute.arguments import check_rising
 from linrnn.compute.backend import requested
 from linrnn.compute.op import watched
-from linrnn.compute.replay import Replay, Replays, empty, kind, outline, read_of
+from linrnn.compute.replay import Replay, Replays, empty, kinds, outline, read_of
 from linrnn.engine.assemble import Operand
 from linrnn.engine.graph import Program
 from linrnn.ops.cell.cell_scan import _cpu, run
@@ -63,15 +62,14 @@ def signature(
         return None
     try:
         tensors = [*states, *[arguments[name] for name in names]]
-        kinds = [kind(x) for x in tensors]
-        marks = [None if x is None else kind(x) or 0 for x in (reset, cu_seqlens)]
-    except (KeyError, RuntimeError):  # of another name; without strides
+    except KeyError:  # of another name
         return None
-    if None in kinds or 0 in marks:
+    of_tensors = kinds((reset, cu_seqlens, *tensors))
+    if of_tensors is None or None in of_tensors[2:]:
         return None
     keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
     selected = run.requested_form(flags[2])[0], requested(flags[3])[0]
-    key = (*flags[:2], *selected, keep, native.threads(), len(states), *marks, *kinds)
+    key = (*flags[:2], *selected, keep, native.threads(), len(states), *of_tensors)
     return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
 
 
@@ -96,7 +94,7 @@ class Plan:
         parts = cell.is_complex or any(cell.traced.complex_outputs)
         #: Whether there is one output, and one state; None where they are made of parts.
         self._single = None if parts else (cell.traced.single, len(cell.states) == 1)
-        self._layout = layout._replace(reset=None, cu_seqlens=None)
+        self._layout = layout.marked(None, None)
         self._like = Leaves(*[[None] * len(group) for group in leaves]).like
         self._starts = list(leaves.states) if sig.stateless else []
         code, self._saved_indices = _cpu.forward_code(cell.program, leaves, layout, sig.keep)
@@ -108,7 +106,7 @@ class Plan:
         )
         if sizes:
             raise ValueError("values of several widths")
-        self._marks = [_cpu.MACHINE.words(name) for name in ("reset", "offsets")]
+        self._marks = _cpu.MACHINE.places["reset"], _cpu.MACHINE.places["offsets"]
         if offsets is not layout.cu_seqlens:
             raise ValueError("offsets are a copy")
         words = code.words()
@@ -130,8 +128,8 @@ class Plan:
             return None if results is None else self._results(cell, *results[:2])
         if not self._replay.readable(tensors):
             return None
-        layout = self._layout._replace(reset=sig.reset, cu_seqlens=sig.cu_seqlens)
-        outputs = run._Function.apply(self, self._program, self._like, layout, *tensors)
+        layout = self._layout.marked(sig.reset, sig.cu_seqlens)
+        outputs = run.with_gradient(self, self._program, self._like, layout, *tensors)
         n = len(self._outputs)
         return self._results(cell, outputs[:n], outputs[n:])
 
@@ -240,9 +238,11 @@ def planned(cell: Cell, call: Call, sig: Signature, kernels: Any) -> Plan | None
     if sig.key in plans:  # whose plan cannot read these tensors where they lie
         return None
     leaves, layout, _ = call
-    plan = None
+    plan: Plan | None = None
     if kernels is _cpu and layout.time and all([h.numel() for h in leaves.states]):
-        with contextlib.suppress(ValueError):
+        try:
             plan = Plan(cell, call, sig)
+        except ValueError:
+            plan = None
     plans.store(sig.key, plan)
     return plan

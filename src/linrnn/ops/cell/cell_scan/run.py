@@ -146,7 +146,8 @@ def _obstacle(name: str, program: Program, leaves: Leaves, layout: Layout) -> st
     module = _module(_MODULES[name])
     if module is None:
         return f"there are no {name} kernels for cells"
-    unavailable, declines = (getattr(module, x, None) for x in ("unavailable", "declines"))
+    unavailable = getattr(module, "unavailable", None)
+    declines = getattr(module, "declines", None)
     reason: str | None = None
     if unavailable is not None:
         reason = unavailable(leaves.states[0].device, layout.dtype)
@@ -243,7 +244,7 @@ def compute(
     """Outputs and final states, in a form; ``step`` is the function the program was read from."""
     tensors = leaves.flat()
     modified = transformed()
-    empty = not layout.time or not all(h.numel() for h in leaves.states)
+    empty = not layout.time or not all([h.numel() for h in leaves.states])
     if modified and not (empty or chosen.form == "scan"):
         step = None  # the graph is real; transforms do not know all of complex arithmetic
     kernels = _module(_MODULES["loop"]) if empty else chosen.kernels
@@ -251,8 +252,8 @@ def compute(
         outputs, finals = kernels.results(program, leaves, layout, step, chosen.backend)
     elif modified or not eager(*tensors):
         outputs, finals = definition(program, leaves, layout, step)
-    elif torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
-        results = _Function.apply(kernels, program, leaves.like, layout, *tensors)
+    elif torch.is_grad_enabled() and any([x.requires_grad for x in tensors]):
+        results = with_gradient(kernels, program, leaves.like, layout, *tensors)
         n = len(layout.widths)
         outputs, finals = list(results[:n]), list(results[n:])
     else:
@@ -282,7 +283,7 @@ class _Function(torch.autograd.Function):
         ctx.kernels, ctx.program, ctx.like = kernels, program, like
         marks = (layout.reset, layout.cu_seqlens)
         ctx.save_for_backward(*tensors, *marks, *saved)
-        ctx.layout = layout._replace(reset=None, cu_seqlens=None)
+        ctx.layout = layout.marked(None, None)
         ctx.count = len(tensors)
         return (*outputs, *finals)
 
@@ -290,7 +291,7 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         stored = ctx.saved_tensors  # once: checkpointing gives them out no second time
         tensors, (reset, cu_seqlens, *saved) = stored[: ctx.count], stored[ctx.count :]
-        layout = ctx.layout._replace(reset=reset, cu_seqlens=cu_seqlens)
+        layout = ctx.layout.marked(reset, cu_seqlens)
         needs_grad = ctx.needs_input_grad[4:]
         if torch.is_grad_enabled() or not eager(*grads):
             computed = _by_definition(ctx.program, ctx.like, layout, tensors, needs_grad, grads)
@@ -300,6 +301,11 @@ class _Function(torch.autograd.Function):
             computed = ctx.kernels.backward(*arguments).flat()
         gradients = [g if want else None for g, want in zip(computed, needs_grad, strict=True)]
         return None, None, None, None, *gradients
+
+
+#: A cell by kernels, of arguments as of `_Function.forward`: without what PyTorch does for
+#: transforms and defaults, of which there are none where it is called.
+with_gradient: Any = super(torch.autograd.Function, _Function).apply
 
 
 def _by_definition(

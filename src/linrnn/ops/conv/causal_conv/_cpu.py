@@ -90,7 +90,7 @@ def _run(arguments: Sequence[Any], y: Tensor, *outputs: int, along_time: bool = 
     cu_seqlens = checked_offsets("causal_conv", cu_seqlens, time)
     _CONV(
         x.dtype,
-        *(reverse, silu, n_sequences(x, cu_seqlens), time, channels, len(taps)),
+        *(reverse, silu, n_sequences(x, cu_seqlens), time, channels, taps.shape[0]),
         pointer(cu_seqlens),
         *array(x),
         *array(reset),

@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.compute import native
 from linrnn.compute.backend import requested
 from linrnn.compute.op import Op, load, watched
-from linrnn.compute.replay import Read, Replay, Replays, empty, kind, outline
+from linrnn.compute.replay import Read, Replay, Replays, empty, kinds, outline
 from linrnn.ops.matrix._memory import _cpu
 from linrnn.ops.matrix._memory._problem import READS, Problem
 
@@ -62,20 +62,10 @@ def again(
         or type(scale) not in _NUMBERS
     ):
         return None, None
-    grad = torch.is_grad_enabled()
-    kinds: list[Any] = [*flags[:5], requested(backend)[0], native.threads()]
-    try:
-        for x in tensors:
-            if x is None:
-                kinds.append(None)
-                continue
-            tensor_kind = kind(x)
-            if tensor_kind is None or tensor_kind[-1] or (grad and x.requires_grad):
-                return None, None
-            kinds.append(tensor_kind)
-    except RuntimeError:  # without strides
+    of_tensors = kinds(tensors, gradient=False)
+    if of_tensors is None or any([x is not None and x.is_neg() for x in tensors]):
         return None, None
-    key = tuple(kinds)
+    key = (*flags[:5], requested(backend)[0], native.threads(), *of_tensors)
     call = _replays.get(key)
     return None if call is None or native.load()[0] is None else call(tensors), key
 
@@ -100,8 +90,8 @@ def _replay_of(
         return None
     alignment_mask = results[1].element_size() - 1
     names = [name.replace("initial_state", "initial") for name in Problem._fields]
-    places = [(_cpu.SCAN.words(names[i]), i) for i, x in enumerate(tensors) if x is not None]
+    places = [(_cpu.SCAN.places[names[i]], i) for i, x in enumerate(tensors) if x is not None]
     reads = [Read(word, i, 0, alignment_mask) for word, i in places]
-    writes = [(_cpu.SCAN.words("o"), 0), (_cpu.SCAN.words("final"), 1)]
+    writes = [(_cpu.SCAN.places["o"], 0), (_cpu.SCAN.places["final"], 1)]
     o, final = map(outline, results)
     return _MemoryReplay(Replay("memory_scan", record, reads, writes), (o, final))
