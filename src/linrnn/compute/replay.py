@@ -24,7 +24,7 @@ def kinds(tensors: Iterable[Any], gradient: bool = True) -> list[Any] | None:
 
     Args:
         tensors: of a call.
-        gradient: whether one may be asked for.
+        gradient: whether one of them may need its gradient.
 
     Returns:
         None unless all are plain ones on a CPU, with strides.

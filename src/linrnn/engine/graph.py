@@ -138,7 +138,7 @@ class Graph:
             return self.constant(value * (n if op in ("fold", "fold_each") else 1))
         return x if n == (0 if op == "roll" else 1) else self._node(op, (x,), n)
 
-    def __call__(self, op: str, *args: float) -> int:
+    def __call__(self, op: str, *args: int | float) -> int:
         """An elementwise operation, or a simpler node that has its value.
 
         Args:

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 class Writes(Protocol):
     """The interface by which derivatives add nodes; implemented by `linrnn.engine.graph.Graph`."""
 
-    def __call__(self, op: str, *args: float) -> int:
+    def __call__(self, op: str, *args: int | float) -> int:
         """The node of an operation on nodes, which are integers, and numbers, which are floats."""
         ...
 
