@@ -26,9 +26,9 @@ LINRNN_BF16_TARGET inline void store_lanes(float* to, __mmask16 some, __m512 x) 
     _mm512_mask_storeu_ps(to, some, x);
 }
 
-// exp(x), from exp(-104) = 0 to exp(88); a NaN stays one.
-LINRNN_BF16_TARGET inline __m512 lanes_exp(__m512 x) {
-    x = _mm512_min_ps(_mm512_set1_ps(88.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
+// exp(x), from exp(-104) = 0 on, with infinity beyond what is finite; a NaN stays one.
+LINRNN_BF16_TARGET inline __m512 lanes_exp_to_infinity(__m512 x) {
+    x = _mm512_min_ps(_mm512_set1_ps(90.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
     const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
     const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693147181f), x);
     __m512 q = _mm512_set1_ps(8.31247779e-3f);
@@ -38,6 +38,10 @@ LINRNN_BF16_TARGET inline __m512 lanes_exp(__m512 x) {
     q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
     q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(q, n);
+}
+// The same up to exp(88), so that it is finite.
+LINRNN_BF16_TARGET inline __m512 lanes_exp(__m512 x) {
+    return lanes_exp_to_infinity(_mm512_min_ps(_mm512_set1_ps(88.0f), x));
 }
 
 // 1 / x of a positive normal number, by one step of Newton's method.
@@ -62,6 +66,21 @@ LINRNN_BF16_TARGET inline LanesSigmoid lanes_sigmoid(__m512 x) {
     const __m512 large = lanes_inverse(lanes_plus_one(e)), small = _mm512_mul_ps(e, large);
     const __mmask16 below = lanes_negative(x);
     return {_mm512_mask_blend_ps(below, large, small), _mm512_mask_blend_ps(below, small, large)};
+}
+
+// tanh(x) = (1 - e) / (1 + e) with e = exp(-2|x|), and near 0 a polynomial in x^2 times x.
+LINRNN_BF16_TARGET inline __m512 lanes_tanh(__m512 x) {
+    const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f)), size = _mm512_xor_ps(x, sign);
+    const __m512 e = lanes_exp(_mm512_mul_ps(size, _mm512_set1_ps(-2.0f)));
+    const __m512 rest = _mm512_sub_ps(_mm512_set1_ps(1.0f), e);
+    const __m512 far = _mm512_or_ps(_mm512_mul_ps(rest, lanes_inverse(lanes_plus_one(e))), sign);
+    const __m512 z = _mm512_mul_ps(x, x);
+    __m512 p = _mm512_set1_ps(2.18694885e-2f);
+    p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(-5.39682540e-2f));
+    p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(1.33333333e-1f));
+    p = _mm512_fmadd_ps(p, z, _mm512_set1_ps(-3.33333333e-1f));
+    const __m512 near = _mm512_fmadd_ps(_mm512_mul_ps(p, z), x, x);
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(size, _mm512_set1_ps(0.3f), _CMP_LT_OQ), far, near);
 }
 
 }  // namespace

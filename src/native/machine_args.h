@@ -14,7 +14,7 @@
     WORD(every)    /* of which steps the states are kept, see below; 0 where all are */ \
     WORD(again)    /* backward: the program that computes the others, a MachineProgram */ \
     WORD(kept)     /* the operand that is the first state's; others behind it */      \
-    WORD(half)     /* numbers of products with matrices may be rounded to bfloat16 */  \
+    WORD(half)     /* what needs to be no better than of bfloat16: a sum of MachineHalf */ \
     WORD(widths)   /* numbers a row, of each class of slots; or 0: all have `channels` */ \
     WORD(again_widths) /* of the other program */
 
@@ -48,6 +48,9 @@
 
 namespace linrnn {
 LINRNN_RECORD(MachineArgs, LINRNN_MACHINE_FIELDS)
+
+// Numbers of products with matrices; functions, which are right to one part in a million.
+enum MachineHalf : i64 { HALF_FACTORS = 1, HALF_FUNCTIONS = 2 };
 
 // A tensor of a call. In memory: strides in elements. Per channel: data. A matrix: dense, in
 // `seq` blocks along the diagonal. An output without data is not wanted.

@@ -47,10 +47,19 @@ struct Machine {
     bool by_halves(i64 n) const { return halves(args, plan.packed, n); }
     static bool halves(const MachineArgs& args, bool packed, i64 n) {
 #ifdef LINRNN_HALF_PRODUCTS
-        return sizeof(A) == 4 && args.half && packed && n % 2 == 0 && has_half_products();
+        return sizeof(A) == 4 && (args.half & HALF_FACTORS) && packed && n % 2 == 0 && has_half_products();
 #else
         return (void)args, (void)packed, (void)n, false;
 #endif
+    }
+    // What computes an operation; where results are bfloat16, no better than these show.
+    typename Ops<A>::Loop loop(i64 op) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (sizeof(A) == 4)
+            if ((args.half & HALF_FUNCTIONS) && has_half_products())
+                if (const auto found = HalfOps::find(op)) return found;
+#endif
+        return Ops<A>::find(op);
     }
     i64 rows_of(const MachineSlot& slot) const {
         return slot.kind == STEP || slot.kind == STATE ? 1 : plan.steps;
@@ -73,8 +82,23 @@ inline void load(A* to, const char* from, i64 dtype, i64 n) {
         case F16: return convert(to, reinterpret_cast<const f16*>(from), n);
     }
 }
+#ifdef LINRNN_HALF_PRODUCTS
+// By whole lines of 32 numbers: by half lines a store waits twice for memory.
+LINRNN_BF16_TARGET inline void convert_lines(bf16* to, const float* from, i64 n) {
+    i64 i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
+        std::memcpy(to + i, &both, sizeof both);
+    }
+    to_halves(from + i, reinterpret_cast<HalfPair*>(to + i), n - i);
+}
+#endif
 template <class A, class S>
 inline void convert_back(S* to, const A* from, i64 n) {
+#ifdef LINRNN_HALF_PRODUCTS
+    if constexpr (std::is_same<S, bf16>::value && std::is_same<A, float>::value)
+        if (has_half_products()) return convert_lines(to, from, n);
+#endif
     for (i64 i = 0; i < n; ++i) narrow(float(from[i]), to[i]);
 }
 template <class A, class S>
@@ -294,9 +318,8 @@ struct Tile {
         for (i64 i = 0; i < level; ++i) code += m.program.codes[i];
         for (const MachineCode* end = code + m.program.codes[level]; code < end; ++code) {
             if (code->op < OPS) {
-                Ops<A>::find(code->op)(row[code->d], row[code->a], row[code->b], row[code->c],
-                                       A(code->value),
-                                       m.args.widths ? this->length(active * wide(code->d)) : length);
+                m.loop(code->op)(row[code->d], row[code->a], row[code->b], row[code->c], A(code->value),
+                                 m.args.widths ? this->length(active * wide(code->d)) : length);
             } else if (code->op == OPS) {
                 product(*code, row, steps);
             } else {

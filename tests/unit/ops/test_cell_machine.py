@@ -146,6 +146,32 @@ def test_elementwise(op: str, dtype: torch.dtype) -> None:
     assert error.max() <= 3, inputs[0][finite][error.argmax()]
 
 
+#: Of rows of bfloat16 the machine computes these by functions of its own.
+OF_HALVES: dict[str, Callable[[Any], Any]] = {
+    "exp": torch.exp,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "rest": lambda x: torch.sigmoid(-x) * torch.sigmoid(x),
+}
+
+
+@pytest.mark.parametrize("channels", [8, 37])
+@pytest.mark.parametrize("name", OF_HALVES)
+def test_states_of_bfloat16_rows_are_right_to_a_millionth(name: str, channels: int) -> None:
+    step = Cell(lambda h, x: (x, OF_HALVES[name](x)), state="h", name=name)
+    x = operands(torch.bfloat16, 1)[0].flatten()
+    x = F.pad(x, (0, -len(x) % channels)).reshape(-1, 1, channels)  # a sequence has one step
+    _, state = cell_scan(step, x=x)
+    want = OF_HALVES[name](x[:, 0].double())
+    rounded = want.float()
+    assert state.dtype is torch.float32
+    assert torch.equal(state.isnan(), rounded.isnan())
+    assert torch.equal(state[rounded.isinf()], rounded[rounded.isinf()])
+    size = want.abs().clamp(min=torch.finfo(torch.float32).tiny)
+    error = ((state.double() - want).abs() / size)[rounded.isfinite()]
+    assert error.max() <= 1e-6, x[:, 0][rounded.isfinite()][error.argmax()]
+
+
 @pytest.mark.parametrize("op", ["neg", "relu", "sin", "tanh", "expm1", "erf", "log1p"])
 def test_the_sign_of_zero_stays(op: str) -> None:
     x = torch.tensor([0.0, -0.0]).expand(1, 1, 2)

@@ -34,6 +34,7 @@ _PER_STEP = ("input", "output", "factor")
 _OPERAND_WORDS = 4
 _HERE = torch.device("cpu")  # whatever the default device is
 _WINDOW = -1
+_HALF_FUNCTIONS = 2  # HALF_FUNCTIONS of src/native/machine_args.h
 
 Operands = dict[str, Sequence[Any]]
 """By the kinds of `Operand`: tensors, None where an output is not wanted, the number of a window,
@@ -349,7 +350,7 @@ class _Code:
             _every(layout) if marks else 0,
             address,
             n_operands,
-            layout.half_products,
+            layout.half_products + _HALF_FUNCTIONS * (layout.dtype is torch.bfloat16),
             *(map(ctypes.addressof, sizes) if sizes else (0, 0)),
         )
         return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
