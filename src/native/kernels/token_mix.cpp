@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "../half_rows.h"
 #include "../large_pages.h"
 #include "../operands.h"
 #include "../prefetch.h"
@@ -90,11 +91,71 @@ struct TokenMix {
                 put_one(x[c] + m * back[c], y[i][c]);
             }
     }
+#ifdef LINRNN_HALF_PRODUCTS
+    // The same of bfloat16. Two registers make a whole line of what is stored: by half lines a store
+    // waits twice for memory.
+    struct Pair {
+        __m512 low, high;
+    };
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair load_pair(const bf16* from, __mmask32 some) {
+        const __m512i x = _mm512_maskz_loadu_epi16(some, from);
+        auto wide = [](__m256i half) LINRNN_BF16_TARGET {
+            return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+        };
+        return {wide(_mm512_castsi512_si256(x)), wide(_mm512_extracti64x4_epi64(x, 1))};
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair load_pair(const float* from, __mmask32 some) {
+        return {load_lanes(from, __mmask16(some)), load_lanes(from + 16, __mmask16(some >> 16))};
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE void store_pair(bf16* to, __mmask32 some, const Pair& x) {
+        _mm512_mask_storeu_epi16(to, some, (__m512i)_mm512_cvtne2ps_pbh(x.high, x.low));
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE void store_pair(float* to, __mmask32 some, const Pair& x) {
+        store_lanes(to, __mmask16(some), x.low), store_lanes(to + 16, __mmask16(some >> 16), x.high);
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair plus(const Pair& x, const Pair& y) {
+        return {_mm512_add_ps(x.low, y.low), _mm512_add_ps(x.high, y.high)};
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair less(const Pair& x, const Pair& y) {
+        return {_mm512_sub_ps(x.low, y.low), _mm512_sub_ps(x.high, y.high)};
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair times(const Pair& x, const Pair& y) {
+        return {_mm512_mul_ps(x.low, y.low), _mm512_mul_ps(x.high, y.high)};
+    }
+    LINRNN_BF16_TARGET static LINRNN_INLINE Pair times_plus(const Pair& x, const Pair& y, const Pair& z) {
+        return {_mm512_fmadd_ps(x.low, y.low, z.low), _mm512_fmadd_ps(x.high, y.high, z.high)};
+    }
+    static __mmask32 pairs_left(i64 n) { return n < 32 ? (__mmask32(1) << n) - 1 : ~__mmask32(0); }
+    template <int N, bool MOVED>
+    LINRNN_BF16_TARGET static void mix_halves(const float* x, const float* back, const float* mu,
+                                              const bf16* const* from, bf16* const* to, i64 n) {
+        for (i64 c = 0; c < n; c += 32) {
+            const __mmask32 some = pairs_left(n - c);
+            const Pair x_c = load_pair(x + c, some), back_c = load_pair(back + c, some);
+            for (int i = 0; i < N; ++i) {
+                Pair m = load_pair(mu + i * n + c, some);
+                if constexpr (MOVED) m = plus(m, load_pair(from[i] + c, some));
+                store_pair(to[i] + c, some, times_plus(m, back_c, x_c));
+            }
+        }
+    }
+#endif
+    // Whether numbers are bfloat16 and computed with as such.
+    template <class S>
+    static constexpr bool HALVES = std::is_same<S, bf16>::value && std::is_same<A, float>::value;
+    template <int N, bool MOVED, class S>
+    static void mix_some(const A* x, const A* back, const A* mu, const S* const* from, S* const* to, i64 n) {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (HALVES<S>)
+            if (has_half_products()) return mix_halves<N, MOVED>(x, back, mu, from, to, n);
+#endif
+        mix<N, MOVED>(x, back, mu, from, to, n);
+    }
     template <bool MOVED, class S>
     static void mix(i64 count, const A* x, const A* back, const A* mu, const S* const* from, S* const* to, i64 n) {
-        if (count == 3) mix<3, MOVED>(x, back, mu, from, to, n);
-        else if (count == 2) mix<2, MOVED>(x, back, mu, from, to, n);
-        else mix<1, MOVED>(x, back, mu, from, to, n);
+        if (count == 3) mix_some<3, MOVED>(x, back, mu, from, to, n);
+        else if (count == 2) mix_some<2, MOVED>(x, back, mu, from, to, n);
+        else mix_some<1, MOVED>(x, back, mu, from, to, n);
     }
     // Mixes [i, i + count) of step t, where their rows are stored as S.
     template <class S>
@@ -170,13 +231,48 @@ struct TokenMix {
             of_before[c] = before, of_x[c] = own;
         }
     }
+#ifdef LINRNN_HALF_PRODUCTS
+    // The same of bfloat16.
+    template <int N, bool MOVED, bool PARTS>
+    LINRNN_BF16_TARGET static void slopes_halves(const Some<bf16>& x, const float* back, float* of_before, float* of_x,
+                                                 i64 n) {
+        for (i64 c = 0; c < n; c += 32) {
+            const __mmask32 some = pairs_left(n - c);
+            Pair before = load_pair(of_before + c, some), own = load_pair(of_x + c, some), back_c = own;
+            if constexpr (PARTS) back_c = load_pair(back + c, some);
+            for (int i = 0; i < N; ++i) {
+                const Pair g = load_pair(x.slopes[i] + c, some);
+                Pair m = load_pair(x.mu + i * n + c, some);
+                if constexpr (MOVED) m = plus(m, load_pair(x.moved[i] + c, some));
+                const Pair share = times(g, m);
+                before = plus(before, share);
+                own = plus(own, less(g, share));
+                if constexpr (PARTS) {
+                    float* part = x.parts + i * n + c;
+                    store_pair(part, some, times_plus(g, back_c, load_pair(part, some)));
+                    if constexpr (MOVED) store_pair(x.into_moved[i] + c, some, times(g, back_c));
+                }
+            }
+            store_pair(of_before + c, some, before);
+            store_pair(of_x + c, some, own);
+        }
+    }
+#endif
+    template <int N, bool MOVED, bool PARTS, class S>
+    static void slopes_some(const Some<S>& x, const A* back, A* of_before, A* of_x, i64 n) {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (HALVES<S>)
+            if (has_half_products()) return slopes_halves<N, MOVED, PARTS>(x, back, of_before, of_x, n);
+#endif
+        slopes<N, MOVED, PARTS>(x, back, of_before, of_x, n);
+    }
     template <int N, class S>
     void slopes(const Some<S>& x, const A* back, A* of_before, A* of_x) const {
         const bool moved = args.moved.data != 0;
-        if (!back) moved ? slopes<N, true, false>(x, back, of_before, of_x, n)
-                         : slopes<N, false, false>(x, back, of_before, of_x, n);
-        else moved ? slopes<N, true, true>(x, back, of_before, of_x, n)
-                   : slopes<N, false, true>(x, back, of_before, of_x, n);
+        if (!back) moved ? slopes_some<N, true, false>(x, back, of_before, of_x, n)
+                         : slopes_some<N, false, false>(x, back, of_before, of_x, n);
+        else moved ? slopes_some<N, true, true>(x, back, of_before, of_x, n)
+                   : slopes_some<N, false, true>(x, back, of_before, of_x, n);
     }
     template <class S>
     void slopes(i64 count, const Some<S>& x, const A* back, A* of_before, A* of_x) const {
