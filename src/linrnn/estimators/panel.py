@@ -151,6 +151,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         panel = read_panel(where, rows, self.freq, self.missing)
         columns = Columns.of(where, tuple(self.known), panel)
         columns = columns._replace(static=read_static(where, static, panel))
+        keys = panel.keys
         if self.totals:
             panel = with_totals(where, panel)
             columns = columns.for_all(len(panel.keys))
@@ -158,7 +159,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         with whole(self) as fitted:
             fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
             fitted.season_ = self._season(panel)
-            fitted._columns = columns
+            fitted._columns, fitted._fitted_keys = columns, keys
             # the back-test reads the future of an origin from the past of the series
             inputs = columns.inputs(panel, None, fitted.horizon_)
             fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
@@ -191,7 +192,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
                 )
             panel = with_totals(where, panel)
             places = self._panel.keys.get_indexer(panel.keys)
-        followed._panel = panel
+        followed._panel, followed._fitted_keys = panel, getattr(self, "_fitted_keys", fitted.keys)
         columns = self._columns
         lacking = [
             name for name in (*columns.known, *columns.past) if name not in _others(followed)
@@ -365,7 +366,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
             names = self._panel.names
             rows = read_rows(where, "X", X, names, others=False)
             parts = parts_of(self._panel) if self.totals else self._panel
-            later = ahead_of(where, parts, rows, known, steps)
+            fitted = getattr(self, "_fitted_keys", parts.keys)
+            later = ahead_of(where, parts, rows, known, steps, fitted)
             if self.totals:
                 later = with_means(self._panel, later)
         elif X is not None:

@@ -191,6 +191,19 @@ def evaluate(run: Path | str, data: Path | str | None = None) -> tuple[PanelResu
     return _result(forecaster, judged, time.perf_counter() - begin, Path(run)), judged
 
 
+class Answer(NamedTuple):
+    """Forecasts of the series in a file, and what of the run and the file is not in them."""
+
+    table: Any
+    """As of `PanelForecaster.predict_interval`."""
+    absent: tuple[Any, ...]
+    """Ids of series that were fitted and have no row in the file."""
+    steps: int
+    """Steps ahead."""
+    horizon: int
+    """Those of the run; fewer are forecast where the inputs known ahead end earlier."""
+
+
 def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
     """Forecasts of the series in a file, from their last values.
 
@@ -200,7 +213,7 @@ def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
 
     Args:
         run: the run folder.
-        file: a table as of the fit, of all series or some.
+        file: a table as of the fit, of all series or some; each has a value, or none has.
         coverage: of the bands.
 
     Returns:
@@ -210,8 +223,14 @@ def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
         DataError, UnknownNameError: the file cannot be used, or has no such column.
         ArgumentError: a series that was not fitted, or too few rows of what is known ahead.
     """
+    return answer_of(run, file, coverage=coverage).table
+
+
+def answer_of(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Answer:
+    """The same, with what is not in it."""
     _, roles = _read_options(run)
     forecaster = _forecaster_of(run)
+    fitted = forecaster.scores_.index
     table: Table = read_table(open_frame(Path(file)), roles, value=False)
     if len(table.rows):
         forecaster = forecaster.follow(table.rows)
@@ -219,9 +238,15 @@ def predict(run: Path | str, file: Path | str, *, coverage: float = 0.8) -> Any:
         raise DataError(
             f"{file}: a series must have a value in column {roles.value}, got none in the file."
         )
-    horizon = _steps_ahead(forecaster, table, roles)
+    steps = _steps_ahead(forecaster, table, roles)
     later = table.later if roles.known else None
-    return forecaster.predict_interval(horizon, coverage, X=later)
+    absent = fitted[~fitted.isin(forecaster.scores_.index)]
+    return Answer(
+        forecaster.predict_interval(steps, coverage, X=later),
+        tuple(absent.tolist()),
+        steps,
+        forecaster.horizon_,
+    )
 
 
 def _steps_ahead(forecaster: Any, table: Table, roles: Roles) -> int:
@@ -311,9 +336,11 @@ def _result(forecaster: Any, judged: Judged | None, seconds: float, folder: Path
 
 __all__ = [
     "PLAIN",
+    "Answer",
     "Fitted",
     "PanelOptions",
     "PanelResult",
+    "answer_of",
     "evaluate",
     "file_of",
     "fit",

@@ -74,6 +74,74 @@ def test_predict_goes_on_after_the_last_value_as_the_loaded_run_does(place, caps
     np.testing.assert_allclose([row["y"] for row in rows], expected["y"])
 
 
+def _without_values(shops):
+    """One series has rows of what is known ahead, and no value."""
+    return shops.assign(y=shops["y"].where(shops["unique_id"] != "n"))
+
+
+def _without_rows(shops):
+    return shops[shops["unique_id"] != "n"]
+
+
+def _short_of_inputs(shops):
+    """What is known ahead of one series ends two days before that of the other."""
+    return shops[(shops["unique_id"] != "n") | (shops["ds"] < DAYS[33])]
+
+
+def _with_a_new_one(shops):
+    return pd.concat([shops, shops[shops["unique_id"] == "n"].replace("n", "new")])
+
+
+def _inputs_alone(shops):
+    """What is known ahead, of a series that was not fitted too."""
+    return _with_a_new_one(shops[shops["ds"] >= DAYS[30]])
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        (_without_values, "'n'"),
+        (_without_rows, "'n'"),
+        (_short_of_inputs, "3 steps of 5"),
+        (_with_a_new_one, "'new'"),
+        (_inputs_alone, "'new'"),
+    ],
+)
+def test_nothing_of_a_file_or_a_run_is_left_out_without_a_word(
+    place, tmp_path, capsys, changed, named
+):
+    """Each series has all its steps in the answer, or standard error says what has not."""
+    changed(table()).to_csv(tmp_path / "new.csv", index=False)
+    code = main(["predict", str(place / "run"), str(tmp_path / "new.csv")])
+    out, err = capsys.readouterr()
+    assert named in err
+    if code == 0:
+        answer = pd.read_csv(io.StringIO(out))
+        assert np.isfinite(answer[["y", "y_lower", "y_upper"]].to_numpy()).all()
+    else:
+        assert not out
+        assert ", got " in err
+
+
+def test_a_whole_file_is_answered_without_a_notice(place, capsys):
+    assert main(["predict", str(place / "run"), str(place / "shops.csv")]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["predict", str(place / "run"), str(place / "shops.csv"), "-q"]) == 0
+
+
+def test_inputs_of_a_series_that_was_not_fitted_are_named(place):
+    """Those of one that was fitted and is not followed are what a table of all has."""
+    forecaster = linrnn.load(place / "run")
+    rows = table()[table()["ds"] < DAYS[30]][["unique_id", "ds", "price", "y"]]
+    later = table()[table()["ds"] >= DAYS[30]][["unique_id", "ds", "price"]]
+    with pytest.raises(
+        ArgumentError, match="every series of X must be one that was fitted, got 'w'"
+    ):
+        forecaster.predict(X=_with_a_new_one(later).replace("new", "w"))
+    one = forecaster.follow(rows[rows["unique_id"] == "s"])
+    assert one.predict(X=later)["unique_id"].unique().tolist() == ["s"]
+
+
 def test_eval_repeats_the_test_of_the_training(place, capsys):
     assert main(["eval", str(place / "run"), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)

@@ -50,7 +50,6 @@ def test_values_and_further_rows_of_x_say_nothing(promoted):
         AHEAD.assign(y=-1e9),
         SALES,
         AHEAD.iloc[::-1],
-        pd.concat([AHEAD, AHEAD.assign(unique_id="c")]),
     ):
         pd.testing.assert_frame_equal(promoted.predict(X=X), expected)
     first = promoted.predict(1, X=AHEAD[AHEAD["ds"] == STEPS - 2])
@@ -63,6 +62,7 @@ def test_bad_inputs_are_refused_by_name(promoted):
         (AHEAD.drop(columns="promo"), ArgumentError, "X must have the columns"),
         (AHEAD.head(3), ArgumentError, "X must have a number .* 'promo' at 59 of series 'b'"),
         (AHEAD.assign(promo=np.nan), ArgumentError, "X must have a number"),
+        (pd.concat([AHEAD, AHEAD.assign(unique_id="c")]), ArgumentError, "X .* fitted, got 'c'"),
         (AHEAD.assign(promo="yes"), ArgumentTypeError, "column 'promo' of X must hold numbers"),
         (pd.concat([AHEAD, AHEAD.head(1)]), ArgumentError, "X must have one row .* 58 .* 'a'"),
     ):

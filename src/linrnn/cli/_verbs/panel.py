@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from linrnn._options.numbers import counted
 from linrnn.cli._line.options import peek
 from linrnn.cli._line.output import MANNER, answer, joined, note, plain, row
+from linrnn.cli._line.streams import say
 from linrnn.cli._verbs.contested import told
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, show
 
 if TYPE_CHECKING:
-    from linrnn.estimators.panel_run import PanelResult
+    from linrnn.estimators.panel_run import Answer, PanelResult
     from linrnn.train import Config
 
 
@@ -68,10 +69,13 @@ def eval_panel(run: Path, data: Path | None) -> int:
 
 
 def predictions(run: Path, file: Path) -> tuple[str, dict[str, Any], int]:
-    """Forecasts as CSV, as a record for JSON, and how many."""
-    from linrnn.estimators.panel_run import predict
+    """Forecasts as CSV, as a record for JSON, and how many; notices on standard error."""
+    from linrnn.estimators.panel_run import answer_of
 
-    table = predict(run, file)
+    answered = answer_of(run, file)
+    for notice in () if MANNER.quiet else notices(answered, file):
+        say(f"predict: {notice}")
+    table = answered.table
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
@@ -80,6 +84,23 @@ def predictions(run: Path, file: Path) -> tuple[str, dict[str, Any], int]:
     names = list(table.columns)
     record = {"run": run, "predictions": [dict(zip(names, one, strict=True)) for one in rows]}
     return text.getvalue(), record, len(rows)
+
+
+def notices(answered: "Answer", file: Path) -> list[str]:
+    """What a reader may miss in the answer, and why it is not there."""
+    said = []
+    if answered.absent:
+        names = ", ".join(show(one) for one in answered.absent)
+        said.append(
+            f"{len(answered.absent):,} of the fitted series not forecast, since {file} has no rows "
+            f"of: {names:.200}"
+        )
+    if answered.steps < answered.horizon:
+        said.append(
+            f"{counted(answered.steps, 'step')} of {answered.horizon} forecast, since a series in "
+            f"{file} has no more rows of what is known ahead"
+        )
+    return said
 
 
 def _cell(cell: Any) -> Any:

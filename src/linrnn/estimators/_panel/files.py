@@ -99,7 +99,8 @@ def read_table(frame: "Frame", roles: Roles, *, value: bool = True) -> Table:
     Args:
         frame: of `linrnn.tasks.open_frame`.
         roles: of its columns.
-        value: whether it must have a value; else, and without one, all rows are later ones.
+        value: whether there must be values. Without any, all rows are later ones; where one series
+            has a value, each must.
 
     Raises:
         DataError: a cell that is no number, a series without any value, a static column that
@@ -122,7 +123,7 @@ def read_table(frame: "Frame", roles: Roles, *, value: bool = True) -> Table:
         return Table(table.iloc[:0], table, None, unread)
     table[roles.value] = frame.values([roles.value], missing=True)[:, 0]
     observed = _up_to_the_last_value(table, roles)
-    if value:
+    if value or observed.any():
         _check_valued(frame, table, observed, roles)
     static = _static(frame, table, roles) if roles.static else None
     later = table[~observed].drop(columns=[roles.value, *roles.past])
@@ -173,7 +174,8 @@ def _check_valued(frame: "Frame", table: Any, observed: np.ndarray, roles: Roles
     if len(silent):
         raise DataError(
             f"{frame.where}: every series must have a value in column {roles.value}, got none of "
-            f"{show(tuple(silent.iloc[0][ids]) if len(ids) > 1 else silent.iloc[0][ids[0]])}."
+            f"{show(tuple(silent.iloc[0][ids]) if len(ids) > 1 else silent.iloc[0][ids[0]])}. Fill "
+            "one in, or leave its rows out."
         )
 
 

@@ -351,12 +351,20 @@ def _cells(
 
 
 def ahead_of(
-    where: str, panel: Panel, rows: Rows, columns: tuple[str, ...], steps: int
+    where: str, panel: Panel, rows: Rows, columns: tuple[str, ...], steps: int, fitted: Any
 ) -> np.ndarray:
     """Known inputs (series, steps, columns) at the times after the last of each series.
 
+    Args:
+        where: for messages.
+        panel: the series that are forecast.
+        rows: what is known ahead of these, and perhaps of other series that were fitted.
+        columns: names of the inputs.
+        steps: ahead.
+        fitted: an index of all series of the fit.
+
     Raises:
-        ArgumentError: a column, a series or a time is not there.
+        ArgumentError: a column, a series or a time is not there, or a series was not fitted.
     """
     lacking = [name for name in columns if name not in rows.others]
     if lacking:
@@ -368,6 +376,12 @@ def ahead_of(
         raise ArgumentError(
             f"{where}: column {rows.names.time!r} of X must hold {panel.grid.kind} as in fit, got "
             f"{kind_of(rows.stamps)}."
+        )
+    strange = np.flatnonzero(~rows.ids.isin(fitted))
+    if len(strange):
+        raise ArgumentError(
+            f"{where}: every series of X must be one that was fitted, got "
+            f"{show(rows.ids[int(strange[0])])}. Fit a table that has it, or leave its rows out."
         )
     codes = panel.keys.get_indexer(rows.ids)
     later = panel.grid.places(rows.stamps) - panel.ends[codes] - 1
