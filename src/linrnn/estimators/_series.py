@@ -8,6 +8,7 @@ from torch import Tensor
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, DataError, ShapeError, show
 from linrnn.estimators._inputs import as_numbers, refuse_kind, worded
+from linrnn.estimators._time_index import check_rising
 
 LAYOUTS = ("time_channels", "channels_time")
 """Meaning of the last two axes of an array, or of both axes of a series."""
@@ -109,6 +110,7 @@ def check_layout(where: str, what: str, axes: str, steps: int, channels: int) ->
 
 
 def _one(where: str, x: Any, layout: str | None) -> np.ndarray:
+    check_rising(where, "a series of X", x)
     x = np.asarray(as_numbers(where, "X", x))
     refuse_kind(where, "X", x.dtype)
     if x.dtype.kind not in "biufO":

@@ -103,6 +103,8 @@ class TimeIndex:
 def check_rising(where: str, what: str, data: Any) -> None:
     """Raise `ArgumentError` where the dates, periods or time differences of rows do not rise.
 
+    Dates count also where they stand in an index of objects, as ``datetime.date`` does.
+
     Args:
         where, what: for the message.
         data: a frame or a series of pandas; anything else has no such index.
@@ -112,6 +114,8 @@ def check_rising(where: str, what: str, data: Any) -> None:
     import pandas as pd
 
     index = data.index
+    if index.inferred_type in ("date", "datetime"):
+        index = pd.DatetimeIndex(index)
     if not isinstance(index, (pd.DatetimeIndex, pd.TimedeltaIndex, pd.PeriodIndex)):
         return
     if index.isna().any():

@@ -15,6 +15,7 @@ from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._inputs import as_numbers, check_has_channels, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import Channel, Past
+from linrnn.estimators._time_index import check_rising
 from linrnn.estimators._whole import whole
 
 _FEWEST = 8
@@ -95,7 +96,8 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             The detector, which has read the series: `update` goes on from its end.
 
         Raises:
-            ValueError: of scikit-learn and of ours (`linrnn.errors`); fewer than 8 steps.
+            ValueError: of scikit-learn and of ours (`linrnn.errors`); fewer than 8 steps; dates of
+                rows that do not rise.
         """
         with whole(self) as fitted:
             fitted._fit(X)
@@ -192,6 +194,7 @@ class RecurrentDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         fewest = _FEWEST if reset else 1
         checks = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
         X = as_numbers("RecurrentDetector", "X", X)
+        check_rising("RecurrentDetector", "X", X)
         check_has_channels("RecurrentDetector", X)
         table: np.ndarray = validate_data(self, X, reset=reset, ensure_min_samples=fewest, **checks)
         return table

@@ -547,3 +547,64 @@ def test_a_constructor_names_what_it_does_not_know(name):
     with pytest.raises(ArgumentTypeError, match=name):
         kind(*range(40))
     assert kind().get_params() == kind(**kind().get_params()).get_params()
+
+
+# ------------------------------------------------------------------- rows in time
+
+
+def _table(index):
+    pandas = pytest.importorskip("pandas")
+    values = np.sin(np.arange(len(index))[:, None] / np.array([3.0, 5.0]))
+    return pandas.DataFrame(values, columns=["a", "b"], index=index)
+
+
+def _indexes(n):
+    """Times of every kind that pandas has."""
+    pandas = pytest.importorskip("pandas")
+    days = pandas.date_range("2024-01-01", periods=n)
+    return {
+        "dates": days,
+        "zones": days.tz_localize("UTC"),
+        "periods": days.to_period("D"),
+        "differences": pandas.timedelta_range("0s", periods=n, freq="s"),
+        "objects": pandas.Index(days.date, dtype=object),
+    }
+
+
+def _readers(table):
+    """Each call that reads a table whose rows are steps, by name."""
+    parts = [table.iloc[k : k + 20] for k in range(0, 60, 20)]
+    kinds = [0, 1, 0]
+    imputer, detector = RecurrentImputer(n_modes=6).fit(table), RecurrentDetector(n_modes=6)
+    classifier = RecurrentClassifier(n_modes=6).fit(parts, kinds)
+    return {
+        "RecurrentImputer.fit": RecurrentImputer(n_modes=6).fit,
+        "RecurrentImputer.transform": imputer.transform,
+        "RecurrentDetector.fit": RecurrentDetector(n_modes=6).fit,
+        "RecurrentDetector.predict": detector.fit(table).predict,
+        "RecurrentClassifier.fit": lambda bad: RecurrentClassifier(n_modes=6).fit(
+            [*parts[1:], bad], kinds
+        ),
+        "RecurrentClassifier.predict": lambda bad: classifier.predict([bad]),
+        "RecurrentForecaster.fit": small_forecaster().fit,
+        "RecurrentForecaster.backtest": small_forecaster().fit(table).backtest,
+    }
+
+
+@pytest.mark.parametrize("kind", ["dates", "zones", "periods", "differences", "objects"])
+def test_times_that_do_not_rise_are_refused_by_whatever_reads_rows_as_steps(kind):
+    """One that reads them as they come would learn from a past that never was."""
+    pytest.importorskip("pandas")
+    table = _table(_indexes(60)["dates"])
+    index = _indexes(120)[kind]
+    backward, twice = np.r_[60:67, 68, 67, 69:120], np.r_[60:69, 68:119]
+    uneven = np.r_[60:80, 90:120]
+    accepted = []
+    for name, call in _readers(table).items():
+        for rows in (backward, twice):
+            with pytest.raises(LinrnnError, match=r"index of .* must .*, got "):
+                call(_table(index).iloc[rows])
+        if not name.startswith("RecurrentForecaster"):
+            call(_table(index).iloc[uneven])  # rows may be missing
+            accepted.append(name)
+    assert len(accepted) == 6

@@ -192,27 +192,6 @@ def test_a_series_without_channels_is_told_how_to_be_one():
     with pytest.raises(ShapeError, match=words):
         RecurrentImputer().fit(np.zeros(100))
 
-
-@pytest.mark.unchecked
-@pytest.mark.parametrize("kind", ["dates", "zones", "periods", "differences"])
-def test_times_that_do_not_rise_are_refused_with_their_row(kind):
-    pandas = pytest.importorskip("pandas")
-    index = {
-        "dates": pandas.date_range("2024-01-01", periods=300),
-        "zones": pandas.date_range("2024-01-01", periods=300, tz="UTC"),
-        "periods": pandas.period_range("2024-01-01", periods=300, freq="D"),
-        "differences": pandas.timedelta_range("0s", periods=300, freq="s"),
-    }[kind]
-    table = pandas.DataFrame(sensors(300), columns=["a", "b", "c"], index=index)
-    imputer = RecurrentImputer().fit(table)
-    order = np.r_[0:7, 8, 7, 9:300]
-    for bad, words in ((order, "at step 8 after"), (np.r_[0:9, 8:299], "twice, at steps 8 and 9")):
-        for call in (RecurrentImputer().fit, imputer.transform):
-            with pytest.raises(ArgumentError, match=f"index of X must rise, got .*{words}"):
-                call(table.iloc[bad])
-    assert imputer.transform(table).shape == (300, 3)
-    uneven = table.iloc[np.r_[0:50, 60:300]]
-    assert imputer.transform(uneven).shape == (290, 3), "rows may be missing"
     rows = table.reset_index(drop=True).iloc[order]
     assert imputer.transform(rows).shape == (300, 3), "numbers of rows say nothing of time"
 
