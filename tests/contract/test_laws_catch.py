@@ -9,6 +9,7 @@ import torch
 
 from linrnn import testing
 from linrnn.mixers import GAU, LRU, RWKV4, RWKV7, S4D, ComplexRWKV, MinGRU, SelectiveLRU
+from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.ops.linear import tree
 from linrnn.ops.linear.linear_scan import _tree as _scan_tree
 from linrnn.testing import MIXER_PROPERTIES, OP_PROPERTIES, BrokenPropertyError, check_property
@@ -282,6 +283,33 @@ class MixesKindsOfNumbers(SelectiveLRU):
         return super()._run_scan(z, b, start, reset)
 
 
+class Untaught(LearnedStart):
+    """Initial states that no gradient reaches."""
+
+    def of(self, layer, part):
+        return super().of(layer, part).detach()
+
+
+class Muted(LearnedStart):
+    """Initial states whose gradients are all zero."""
+
+    def of(self, layer, part):
+        start = super().of(layer, part)
+        return start.detach() + 0 * start
+
+
+class StartIsNotLearned(SelectiveLRU):
+    """zeros_begin_anew: right numbers, but no gradient reaches the learned start."""
+
+    learned = Untaught("h", pairs=True)
+
+
+class StartLearnsNothing(SelectiveLRU):
+    """zeros_begin_anew: right numbers, but the gradient of the learned start is zero."""
+
+    learned = Muted("h", pairs=True)
+
+
 class DrawsAsItEvaluates(LRU):
     """every_option: only what trains may draw random numbers."""
 
@@ -486,6 +514,8 @@ BROKEN_MIXERS = [
     ("reset_and_packing", IgnoresReset),
     ("zeros_begin_anew", StartsAllOrNone),
     ("zeros_begin_anew", ShiftsItsState),
+    ("zeros_begin_anew", StartIsNotLearned),
+    ("zeros_begin_anew", StartLearnsNothing),
     ("batch_independence", MixesRows),
     ("gradients", WrongGradient),
     ("gradients", CannotBeCheckpointed),

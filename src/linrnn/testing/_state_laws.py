@@ -32,7 +32,8 @@ def zeros_begin_anew(make: MakeMixer, *, pairs: bool = False) -> None:
     """A state of zeros is `Mixer.init_state`, row by row: outputs, later states and gradients.
 
     In every form and with any option, or with ``pairs`` any two of them; so ``h * (1 - done)`` and
-    ``torch.zeros_like(h)`` begin anew.
+    ``torch.zeros_like(h)`` begin anew. Each parameter has a gradient, a learned start too: whatever
+    lacks one on both sides of a comparison would pass it.
     """
     for form, mixer in in_each_form(make):
         start = mixer.init_state(BATCH)
@@ -45,6 +46,7 @@ def zeros_begin_anew(make: MakeMixer, *, pairs: bool = False) -> None:
         _row_by_row(f"{form}: a row of zeros", mixer, x, state)
     for options in (option_sets if pairs else few_option_sets)(make):
         mixer = _moved(build(make, **options))
+        _reached(f"{options}", mixer)
         x, state = signal(BATCH, 3, WIDTH), busy_state(mixer)
         _row_by_row(f"{options}: a row of zeros", mixer, x, state)
     narrow = build(make, dtype=torch.float32)
@@ -59,6 +61,25 @@ def _moved(mixer: Mixer) -> Mixer:
         if not parameter.any():
             parameter.copy_(0.1 * signal(*parameter.shape, seed=i))
     return mixer.eval()
+
+
+def _reached(what: str, mixer: Mixer) -> None:
+    """Check that each parameter that asks for a gradient has a part in the outputs.
+
+    The gradient may still be zero, as of a step size whose range an option closes; that of a
+    learned start may not.
+    """
+    named = {n: p for n, p in mixer.named_parameters() if p.requires_grad}
+    if not named:
+        return
+    y, _ = mixer(signal(BATCH, TIME, WIDTH))
+    learned = [m.learned for m in mixer.modules() if isinstance(m, Mixer)]
+    starts = {name for start in learned if start is not None for name in start.names}
+    weights = signal(*y.shape, seed=4)
+    grads = torch.autograd.grad((y * weights).sum(), list(named.values()), allow_unused=True)
+    for name, grad in zip(named, grads, strict=True):
+        moves = grad is not None and (name.rpartition(".")[2] not in starts or bool(grad.any()))
+        check_true(f"{what}: {name} has no gradient", moves)
 
 
 def _row_by_row(what: str, mixer: Mixer, x: Tensor, state: State) -> None:
