@@ -37,10 +37,6 @@ from linrnn.train.config import check_optim
 
 Optim = OptimConfig | Mapping[str, Any] | Callable[[nn.Module], torch.optim.Optimizer]
 
-LEARNING_RATE = 0.003
-"""The default of `fit`. In some hundred steps with warm-up and decay, 0.001 is too small: models
-of several mixers learned less than a plain GRU with Adam."""
-
 _STAGES = {"train": "train", "validation": "val"}
 
 
@@ -109,8 +105,9 @@ class RecurrentModule(TrainingModule):
         check_trainable("RecurrentModule", model)
         _check_arguments(metrics, optim, prepare_batch, learner, learner_options, carry_state)
         if optim is None or isinstance(optim, Mapping):
-            settings = record("RecurrentModule", OptimConfig, optim or {}, prefix="optim.")
-            optim = OptimConfig(**{"lr": LEARNING_RATE, **settings})
+            optim = OptimConfig(
+                **record("RecurrentModule", OptimConfig, optim or {}, prefix="optim.")
+            )
         if isinstance(optim, OptimConfig):
             check_optim("RecurrentModule", optim)
         super().__init__(

@@ -139,6 +139,7 @@ def _config(size: Size) -> Config:
             pool="none",
         ),
         optim=OptimConfig(
+            lr=1e-3,
             recurrent_lr_factor=1.0,
             weight_decay=0.0,
             warmup_fraction=0.0,

@@ -196,7 +196,7 @@ def training_step(mixer: str, work: Workload, scale: Scale) -> Call:
         encoder="tokens" if work.tokens else "linear",
         device=where,
     ).train()
-    optimizer = make_optimizer(model, OptimConfig())
+    optimizer = make_optimizer(model, OptimConfig(lr=1e-3))
     rows = work.batch * work.documents
     if work.tokens:
         x = torch.randint(work.d_input, (rows, work.length), device=where)

@@ -264,7 +264,7 @@ def config() -> Config:
         task="mackey_glass",
         task_options=options,
         model=ModelConfig(d_model=32, norm="none", dropout=0.0, pool="none"),
-        optim=OptimConfig(weight_decay=0.0, recurrent_lr_factor=1.0),
+        optim=OptimConfig(lr=1e-3, weight_decay=0.0, recurrent_lr_factor=1.0),
         train=TrainConfig(epochs=50, batch_size=16, threads=1),
     )
 

@@ -140,7 +140,7 @@ def config(question: Question) -> Config:
             pool="none",
             final_norm=True,
         ),
-        optim=OptimConfig(weight_decay=0.1),
+        optim=OptimConfig(lr=1e-3, weight_decay=0.1),
         train=TrainConfig(epochs=question.epochs, batch_size=64, threads=1),
     )
 

@@ -231,7 +231,7 @@ def config() -> Config:
         task="mqar",
         task_options=options,
         model=model,
-        optim=OptimConfig(weight_decay=0.0),
+        optim=OptimConfig(lr=1e-3, weight_decay=0.0),
         train=TrainConfig(epochs=4, batch_size=32, threads=1),
     )
 

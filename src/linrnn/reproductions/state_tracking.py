@@ -179,7 +179,7 @@ def config(group: str, system: str, size: Size) -> Config:
             pool="none",
             final_norm=True,
         ),
-        optim=OptimConfig(weight_decay=0.01),
+        optim=OptimConfig(lr=1e-3, weight_decay=0.01),
         train=TrainConfig(epochs=1, batch_size=size.batch, threads=1),
     )
 

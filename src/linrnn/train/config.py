@@ -53,7 +53,7 @@ class ModelConfig(_MODEL):  # type: ignore[misc]
 class OptimConfig:
     """AdamW, with linear warm-up and a schedule of the learning rate."""
 
-    lr: float = 1e-3
+    lr: float = 3e-3
     """Peak learning rate."""
     recurrent_lr_factor: float = 0.5
     """Recurrent parameters learn at lr times this."""

@@ -2,6 +2,7 @@
 
 import logging
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import linrnn
+from linrnn import recipes
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -17,6 +19,8 @@ from linrnn.errors import (
     ShapeError,
     UnknownNameError,
 )
+from linrnn.lightning import RecurrentModule
+from linrnn.train import OptimConfig
 
 pytestmark = pytest.mark.unchecked
 BATCH, TIME = 4, 6
@@ -162,3 +166,11 @@ def test_nothing_is_said_in_vain(x, y, tmp_path):
         assert not any(word in line for line in lines), word
     for words in ("val_dataloader", "LeafSpec"):
         assert not any(words in str(one.message) for one in said), words
+
+
+def test_fit_and_a_task_without_a_recipe_have_one_set_of_optimiser_defaults():
+    untuned = recipes.untuned("table").optim
+    for optim in (None, {}, OptimConfig()):
+        assert RecurrentModule(model(), "mse", optim=optim).optim == untuned
+    named = RecurrentModule(model(), "mse", optim={"clip": 2.0}).optim
+    assert named == replace(untuned, clip=2.0)

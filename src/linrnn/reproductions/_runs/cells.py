@@ -58,7 +58,7 @@ def one_layer(
         task=task,
         task_options=options,
         model=model,
-        optim=OptimConfig(weight_decay=0.0, warmup_fraction=0.0, schedule="constant"),
+        optim=OptimConfig(lr=1e-3, weight_decay=0.0, warmup_fraction=0.0, schedule="constant"),
         train=TrainConfig(epochs=epochs, batch_size=batch_size, threads=1),
     )
 
