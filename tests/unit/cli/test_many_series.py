@@ -84,7 +84,7 @@ def _without_rows(shops):
 
 
 def _short_of_inputs(shops):
-    """What is known ahead of one series ends two days before that of the other."""
+    """Inputs known ahead end two days earlier for one series than for the other."""
     return shops[(shops["unique_id"] != "n") | (shops["ds"] < DAYS[33])]
 
 
@@ -93,7 +93,7 @@ def _with_a_new_one(shops):
 
 
 def _inputs_alone(shops):
-    """What is known ahead, of a series that was not fitted too."""
+    """Inputs known ahead alone, also of a series that was not fitted."""
     return _with_a_new_one(shops[shops["ds"] >= DAYS[30]])
 
 

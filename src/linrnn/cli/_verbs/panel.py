@@ -87,7 +87,7 @@ def predictions(run: Path, file: Path) -> tuple[str, dict[str, Any], int]:
 
 
 def notices(answered: "Answer", file: Path) -> list[str]:
-    """What a reader may miss in the answer, and why it is not there."""
+    """Sentences on series and steps that are not in the answer, and why."""
     said = []
     if answered.absent:
         names = ", ".join(show(one) for one in answered.absent)
