@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from linrnn import train
 from linrnn.errors import InterruptedRunError, NonFiniteError, RunFolderError
 from linrnn.tasks.digits import Digits
+from linrnn.train.seeding import process_settings
 
 FILES = (
     "config.json",
@@ -173,8 +174,17 @@ def test_run_leaves_the_process_as_it_was(tiny, tmp_path):
     train.run(config, out=tmp_path / "run")
     assert torch.get_num_threads() == threads
     assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.full((), 1e-40).mul(1.0) > 0
     assert torch.equal(torch.random.get_rng_state(), random)
     assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_numbers_that_vanish_count_as_zero_in_a_run():
+    with process_settings(None):
+        assert torch.full((), 1e-30).mul(1e-10) == 0
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.full((), 1e-30).mul(1e-10) > 0
 
 
 def test_run_prints_nothing(tiny, tmp_path, capfd):
