@@ -18,7 +18,7 @@ from linrnn._files.storage import read_json, write_atomically
 from linrnn._options.schema import record
 from linrnn.atlas._abilities import TUNING, Ability, named
 from linrnn.atlas._systems import System
-from linrnn.atlas._train import HALF, Trained, train, tune
+from linrnn.atlas._train import ENOUGH, HALF, Trained, Training, tune
 from linrnn.errors import DataError, check_positive_int
 
 RATES = (1e-3, 3e-3, 1e-2)
@@ -92,12 +92,28 @@ def breaking_point(rows: Sequence[Trained], last: int) -> Break:
 
 
 def measure(system: System, ability: Ability, seed: int, rate: float) -> Cell:
-    """Turn the dial of an ability until a system fails."""
+    """Turn the dial of an ability until a system fails.
+
+    A training that passes is put down while harder values are tried. The last one to pass is then
+    taken up and ended. Should it fall below half of the way, the dial breaks at its value.
+    """
     rows: list[Trained] = []
+    passed: Training | None = None
+    failed: Trained | None = None
     for value in ability.values:
-        rows.append(train(system, ability, value, rate=rate, seed=seed))
-        if rows[-1].fraction < HALF:
+        training = Training(system, ability, value, rate=rate, seed=seed)
+        training.run(until=ENOUGH)
+        if training.ended and (row := training.row()).fraction < HALF:
+            failed = row
             break
+        if passed is not None:
+            rows.append(passed.row(longer=False))
+        passed = training
+    if passed is not None:
+        passed.run()
+        rows.append(passed.row())
+    if failed is not None and (not rows or rows[-1].fraction >= HALF):
+        rows.append(failed)
     return Cell(
         system=system,
         ability=ability.name,

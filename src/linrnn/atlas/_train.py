@@ -13,7 +13,8 @@ from linrnn.atlas._systems import LAYERS, System
 from linrnn.backbone import SequenceModel
 from linrnn.errors import NonFiniteError
 from linrnn.tasks import Task
-from linrnn.train import OptimConfig, lr_factor, param_groups
+from linrnn.train import OptimConfig, lr_factor
+from linrnn.train.optim import make_optimizer
 
 STEPS, BATCH = 600, 32
 """Updates of a training, and new sequences of each."""
@@ -21,13 +22,15 @@ _LOOK = 50
 """Updates between two looks at validation."""
 _DONE = 0.97
 """Part of the way at which training ends early."""
+ENOUGH = 0.6
+"""Part of the way at which a training is put down while harder values are tried."""
 HALF = 0.5
 """Part of the way from chance to perfect at which a system has an ability."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A row of the atlas: one training.
+    """A row of the atlas: one training, to its end or until it was put down.
 
     Args:
         value: of the dial.
@@ -36,7 +39,8 @@ class Trained:
         reached: updates after which validation was half of the way; None if it never was.
         score: of the test, in the task's metric.
         fraction: of the way from chance to perfect.
-        longer: the same of sequences four times as long; None where the task has no length.
+        longer: the same of sequences four times as long; None where the task has no length, and of
+            a training that was put down.
         loss: of validation, at the end.
         seconds: of a processor, for training and tests.
     """
@@ -52,6 +56,101 @@ class Trained:
     seconds: float
 
 
+class Training:
+    """A training of a system from new weights, which can be put down and taken up.
+
+    AdamW with warm-up and cosine, on sequences that are never read twice; a training that is
+    nearly perfect on validation ends. Weights and data depend on the seed alone, so one that was
+    put down ends as if it never had been.
+
+    Args:
+        system, ability, value: what is trained on what.
+        rate: largest learning rate.
+        seed: of weights and data.
+        steps: most updates.
+        watch: called with the number of updates done, the model, the task and the next batch: at
+            the start and wherever validation is looked at.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        ability: Ability,
+        value: int,
+        *,
+        rate: float,
+        seed: int,
+        steps: int = STEPS,
+        watch: Callable[[int, SequenceModel, Task, Sequence[Tensor]], Any] | None = None,
+    ) -> None:
+        started = time.process_time()
+        self.ability, self.value, self.rate, self.steps = ability, value, rate, steps
+        self.watch = watch
+        self.task = ability.build(value, examples=steps * BATCH, seed=seed)
+        self.data = self.task.datasets()
+        self.model = _model(system, ability, self.task, seed)
+        self.config = OptimConfig(lr=rate)
+        self.optimizer = make_optimizer(self.model, self.config)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda n: lr_factor(n, steps, self.config)
+        )
+        self.step = 0
+        self.reached: int | None = None
+        self.fraction, self.loss, self.ended = 0.0, float("nan"), False
+        self.seconds = time.process_time() - started
+
+    def run(self, until: float = _DONE) -> None:
+        """Update until validation has come a part of the way, or the training has ended.
+
+        Args:
+            until: part of the way.
+        """
+        started = time.process_time()
+        while not self.ended and self.fraction < until:
+            self._update()
+            if not self.ended and (self.step % _LOOK == 0 or self.step == self.steps):
+                self._look()
+        self.seconds += time.process_time() - started
+
+    def row(self, *, longer: bool = True) -> Trained:
+        """Test what was trained so far.
+
+        Args:
+            longer: also test sequences four times as long, once the training has ended.
+        """
+        started = time.process_time()
+        score, _ = _test(self.model, self.task, self.data.test)
+        four_times = _longer(self.model, self.ability, self.task) if longer and self.ended else None
+        return Trained(
+            value=self.value,
+            rate=self.rate,
+            steps=self.step,
+            reached=self.reached,
+            score=score,
+            fraction=self.ability.fraction(self.task, score),
+            longer=four_times,
+            loss=self.loss,
+            seconds=round(self.seconds + time.process_time() - started, 2),
+        )
+
+    def _update(self) -> None:
+        batch = self.data.train[range(self.step * BATCH, (self.step + 1) * BATCH)]
+        if self.watch is not None and self.step % _LOOK == 0:
+            self.watch(self.step, self.model, self.task, batch)
+        if _update(self.model, self.task, self.optimizer, batch, self.config.clip):
+            self.schedule.step()
+            self.step += 1
+        else:
+            self.ended = True
+
+    def _look(self) -> None:
+        score, self.loss = _test(self.model, self.task, self.data.validation)
+        self.fraction = self.ability.fraction(self.task, score)
+        if self.reached is None and self.fraction >= HALF:
+            self.reached = self.step
+        self.ended = self.fraction >= _DONE or self.step == self.steps
+
+
 def train(
     system: System,
     ability: Ability,
@@ -63,55 +162,15 @@ def train(
     extrapolate: bool = True,
     watch: Callable[[int, SequenceModel, Task, Sequence[Tensor]], Any] | None = None,
 ) -> Trained:
-    """Train a system from new weights and test it.
-
-    AdamW with warm-up and cosine, on sequences that are never read twice; a training that is
-    nearly perfect on validation ends. Weights and data depend on the seed alone.
+    """Train a system to the end and test it: see `Training`.
 
     Args:
-        system, ability, value: what is trained on what.
-        rate: largest learning rate.
-        seed: of weights and data.
-        steps: most updates.
+        system, ability, value, rate, seed, steps, watch: of the training.
         extrapolate: also test sequences four times as long.
-        watch: called with the number of updates done, the model, the task and the next batch: at
-            the start and wherever validation is looked at.
     """
-    started = time.process_time()
-    task = ability.build(value, examples=steps * BATCH, seed=seed)
-    model = _model(system, ability, task, seed)
-    config = OptimConfig(lr=rate)
-    optimizer = torch.optim.AdamW(param_groups(model, config), betas=config.betas)
-    data = task.datasets()
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: lr_factor(n, steps, config))
-    reached, fraction, loss, step = None, 0.0, float("nan"), 0
-    while step < steps:
-        batch = data.train[range(step * BATCH, (step + 1) * BATCH)]
-        if watch is not None and step % _LOOK == 0:
-            watch(step, model, task, batch)
-        if not _update(model, task, optimizer, batch, config.clip):
-            break
-        schedule.step()
-        step += 1
-        if step % _LOOK == 0 or step == steps:
-            score, loss = _test(model, task, data.validation)
-            fraction = ability.fraction(task, score)
-            reached = step if reached is None and fraction >= HALF else reached
-            if fraction >= _DONE:
-                break
-    score, _ = _test(model, task, data.test)
-    longer = _longer(model, ability, task) if extrapolate else None
-    return Trained(
-        value=value,
-        rate=rate,
-        steps=step,
-        reached=reached,
-        score=score,
-        fraction=ability.fraction(task, score),
-        longer=longer,
-        loss=loss,
-        seconds=round(time.process_time() - started, 2),
-    )
+    training = Training(system, ability, value, rate=rate, seed=seed, steps=steps, watch=watch)
+    training.run()
+    return training.row(longer=extrapolate)
 
 
 def tune(system: System, ability: Ability, rates: Sequence[float], *, seed: int) -> float:

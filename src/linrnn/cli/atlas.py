@@ -61,6 +61,7 @@ def main(argv: Sequence[str]) -> int:
     need_train("the atlas")
     from linrnn import atlas
     from linrnn._files.storage import read_text
+    from linrnn._process.allocator import keep_memory
     from linrnn.train.seeding import process_settings
 
     abilities = {ability.name: ability for ability in atlas.ABILITIES}
@@ -79,6 +80,7 @@ def main(argv: Sequence[str]) -> int:
             f"{counted(todo, 'cell')} to measure, seconds to minutes each, after a search for the "
             f"learning rate of each system. After Ctrl-C the same command continues.\n"
         )
+    keep_memory()
     with process_settings(1):  # small models are no faster with several, and processes share cells
         queue.run(seconds=seconds, say=_say)
     row(f"\n{read_text(queue.place / 'atlas.md', inside=queue.place)}\n")

@@ -4,12 +4,13 @@ import json
 import math
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from linrnn import atlas, mixers
-from linrnn.atlas._cells import write_cell
-from linrnn.atlas._train import train
+from linrnn.atlas._cells import measure, write_cell
+from linrnn.atlas._train import Training, train
 from linrnn.cli import main
 from linrnn.errors import DataError
 
@@ -125,6 +126,69 @@ def test_a_training_can_be_watched_and_stays_the_same():
     assert looks[0] == (0, 32)
     assert {step % 50 for step, _ in looks} == {0}
     assert replace(plain, seconds=0.0) == replace(watched, seconds=0.0)
+
+
+def test_a_training_that_was_put_down_ends_as_if_it_never_had_been():
+    system, rate = atlas.sized("mingru"), {"rate": 0.01, "seed": 0, "steps": 150}
+    training = Training(system, PARITY, 4, **rate)
+    training.run(until=0.6)
+    early = training.row()
+    assert early.steps < 150
+    assert early.longer is None
+    training.run()
+    whole = train(system, PARITY, 4, **rate)
+    assert early.fraction < whole.fraction
+    assert early.reached == whole.reached
+    assert replace(training.row(), seconds=0.0) == replace(whole, seconds=0.0)
+
+
+class Scripted:
+    """Trainings that come to a part of the way at the end, and at least 0.6 before it or never."""
+
+    ends: ClassVar = {8: 0.9, 16: 0.9, 32: 0.8, 64: 0.2}
+    runs: ClassVar = []
+
+    def __init__(self, system, ability, value, *, rate, seed):
+        self.value, self.ended, self.put_down = value, False, False
+
+    def run(self, until=0.97):
+        self.runs.append(self.value)
+        self.ended = self.put_down or self.ends[self.value] < until
+        self.put_down = True
+
+    def row(self, *, longer=True):
+        return trained(self.value, self.ends[self.value] if self.ended else 0.6)
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "parts"),
+    [
+        ({}, [8, 16, 32, 64, 32], [0.6, 0.6, 0.8, 0.2]),
+        ({32: 0.55}, [8, 16, 32, 64, 32], [0.6, 0.6, 0.55, 0.2]),
+        ({8: 0.1}, [8], [0.1]),
+        ({64: 0.9}, [8, 16, 32, 64, 64], [0.6, 0.6, 0.6, 0.9]),
+    ],
+)
+def test_only_the_two_values_at_the_break_are_trained_to_the_end(monkeypatch, ends, runs, parts):
+    monkeypatch.setattr(Scripted, "ends", {**Scripted.ends, **ends})
+    monkeypatch.setattr(Scripted, "runs", [])
+    monkeypatch.setattr("linrnn.atlas._cells.Training", Scripted)
+    short = atlas.Ability(**{**vars(PARITY), "values": (8, 16, 32, 64)})
+    cell = measure(atlas.sized("mingru"), short, 0, 0.01)
+    assert Scripted.runs == runs
+    assert [row.fraction for row in cell.rows] == parts
+
+
+def test_a_value_that_falls_below_half_when_it_is_taken_up_is_the_break(monkeypatch):
+    class Falls(Scripted):
+        def run(self, until=0.97):
+            self.ended = until > 0.6 or self.value == 64
+
+    monkeypatch.setattr(Scripted, "ends", {**Scripted.ends, 32: 0.4})
+    monkeypatch.setattr("linrnn.atlas._cells.Training", Falls)
+    short = atlas.Ability(**{**vars(PARITY), "values": (8, 16, 32, 64)})
+    cell = measure(atlas.sized("mingru"), short, 0, 0.01)
+    assert [(row.value, row.fraction) for row in cell.rows] == [(8, 0.6), (16, 0.6), (32, 0.4)]
 
 
 def test_the_same_seed_gives_the_same_row(tmp_path):
