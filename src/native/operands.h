@@ -26,16 +26,23 @@ inline const A* lanes_of(const S* from, i64 stride, i64 n, A* __restrict buffer)
     return buffer;
 }
 
+template <class A>
+LINRNN_APART const A* converted(i64 data, i64 dtype, i64 at, i64 stride, i64 n, A* buffer) {
+    switch (dtype) {
+        case F32: return lanes_of(reinterpret_cast<const float*>(data) + at, stride, n, buffer);
+        case F64: return lanes_of(reinterpret_cast<const double*>(data) + at, stride, n, buffer);
+        case BF16: return lanes_of(reinterpret_cast<const bf16*>(data) + at, stride, n, buffer);
+        default: return lanes_of(reinterpret_cast<const f16*>(data) + at, stride, n, buffer);
+    }
+}
+
 // Lanes of an operand as numbers of A: where they lie, or converted into `buffer`.
 template <class A>
 inline const A* read(const Operand& x, i64 row, i64 head, i64 n, A* buffer) {
     const i64 at = row * x.row + head * x.head;
-    switch (x.dtype) {
-        case F32: return lanes_of(reinterpret_cast<const float*>(x.data) + at, x.lane, n, buffer);
-        case F64: return lanes_of(reinterpret_cast<const double*>(x.data) + at, x.lane, n, buffer);
-        case BF16: return lanes_of(reinterpret_cast<const bf16*>(x.data) + at, x.lane, n, buffer);
-        default: return lanes_of(reinterpret_cast<const f16*>(x.data) + at, x.lane, n, buffer);
-    }
+    if (x.lane == 1 && x.dtype == (std::is_same<A, float>::value ? F32 : F64))
+        return reinterpret_cast<const A*>(x.data) + at;
+    return converted(x.data, x.dtype, at, x.lane, n, buffer);
 }
 
 // One number of an operand, `absent` where there is none.
@@ -47,7 +54,7 @@ inline A number(const Operand& x, i64 row, i64 head, A absent) {
 
 // n numbers of the dense output, from number `at` on.
 template <class A>
-inline void write(i64 data, i64 dtype, i64 at, i64 n, const A* from) {
+LINRNN_APART void write(i64 data, i64 dtype, i64 at, i64 n, const A* from) {
     auto cast = [from, n](auto* to) {
         for (i64 i = 0; i < n; ++i) to[i] = std::remove_reference_t<decltype(*to)>(from[i]);
     };

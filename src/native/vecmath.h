@@ -16,6 +16,16 @@
 #define LINRNN_INLINE inline
 #endif
 
+// Once for all its callers: of whole rows, so that a call costs nothing beside them, and a compiler
+// has a fraction of the work.
+#if defined(__GNUC__)
+#define LINRNN_APART __attribute__((noinline))
+#elif defined(_MSC_VER)
+#define LINRNN_APART __declspec(noinline)
+#else
+#define LINRNN_APART
+#endif
+
 // Before a loop whose rows are the same or do not overlap: nothing is checked while it runs.
 #if defined(__clang__)
 #define LINRNN_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")

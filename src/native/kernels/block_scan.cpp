@@ -14,6 +14,7 @@
 #include "../block_scan_args.h"
 #include "../large_pages.h"
 #include "../storage.h"
+#include "../vecmath.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -50,7 +51,7 @@ inline A product(const A* __restrict a, const A* __restrict h, i64 n) {
 }
 
 template <bool CX, int N, class A>
-inline void advance(A* __restrict out, const A* __restrict a, const A* __restrict b,
+LINRNN_APART void advance(A* __restrict out, const A* __restrict a, const A* __restrict b,
                     const A* __restrict h, i64 blocks, i64 side) {
     const i64 n = N ? N : side;
     if constexpr (!CX && N == 2) {
@@ -78,7 +79,7 @@ inline void advance(A* __restrict out, const A* __restrict a, const A* __restric
 
 // carry = A^H delta;  grad_a = delta before^H, or that added to it
 template <bool CX, int N, bool ADD, class A>
-inline void retreat(A* __restrict carry, A* __restrict grad_a, const A* __restrict a,
+LINRNN_APART void retreat(A* __restrict carry, A* __restrict grad_a, const A* __restrict a,
                     const A* __restrict delta, const A* __restrict before, i64 blocks, i64 side) {
     const i64 n = N ? N : side;
     if constexpr (!CX && N == 2) {
@@ -124,6 +125,19 @@ inline void retreat(A* __restrict carry, A* __restrict grad_a, const A* __restri
     }
 }
 
+// The same for the side of a call: chosen at each step, for what goes along time would else be compiled
+// once for each side.
+template <class F>
+inline void with_side(i64 side, F step) {
+    switch (side) {
+        case 2: return step(std::integral_constant<int, 2>());
+        case 3: return step(std::integral_constant<int, 3>());
+        case 4: return step(std::integral_constant<int, 4>());
+        case 8: return step(std::integral_constant<int, 8>());
+        default: return step(std::integral_constant<int, 0>());
+    }
+}
+
 // ------------------------------------------------------------------ steps of scaled permutations
 
 // y += a x, or conj(a) x
@@ -140,7 +154,7 @@ inline void add_product(A* y, const A* a, const A* x) {
 
 // to = from + (the permutation) h; a number goes from `j` of h to `i`. False: an index is outside.
 template <bool CX, bool CONJ, class A>
-inline bool permute(A* to, const A* a, const i64* index, const A* h, i64 blocks, i64 n, bool gather) {
+LINRNN_APART bool permute(A* to, const A* a, const i64* index, const A* h, i64 blocks, i64 n, bool gather) {
     constexpr i64 W = CX ? 2 : 1;
     bool inside = true;
     for (i64 c = 0; c < blocks; ++c)
@@ -158,7 +172,7 @@ inline bool permute(A* to, const A* a, const i64* index, const A* h, i64 blocks,
 
 // The gradient of the scales: delta at the place a number goes to, times conj(h) where it comes from.
 template <bool CX, class A>
-inline void of_scales(A* grad_a, const i64* index, const A* delta, const A* before, i64 blocks, i64 n,
+LINRNN_APART void of_scales(A* grad_a, const i64* index, const A* delta, const A* before, i64 blocks, i64 n,
                       bool gather) {
     constexpr i64 W = CX ? 2 : 1;
     for (i64 c = 0; c < blocks; ++c)
@@ -226,7 +240,6 @@ struct BlockScan {
         return {memory, memory + n, memory + 2 * n, a, memory + 3 * n, memory + 4 * n, a + m, total, true};
     }
 
-    template <int N>
     void forward(const Unit& u, Work& w) const {
         const Array a = decays(u), b = u.x.of(args.b, BYTES), out = u.x.of(args.h, BYTES);
         const Array reset = u.x.of(args.reset, 1), index = u.x.of(args.index, 8);
@@ -242,7 +255,7 @@ struct BlockScan {
                 w.inside &= permute<CX, false>(to, a_t, row<const i64>(index, j, u.skip / W, 8), before,
                                                u.count, args.side, args.gather != 0);
             } else {
-                advance<CX, N>(to, a_t, b_t, before, u.count, args.side);
+                with_side(args.side, [&](auto n) { advance<CX, n()>(to, a_t, b_t, before, u.count, args.side); });
             }
             if constexpr (!AS_STORED) put(row<S>(out, j, u.skip, BYTES), to, u.n);
             h = to;
@@ -250,7 +263,6 @@ struct BlockScan {
         copy(state(args.final, u), h, u.n);
     }
 
-    template <int N>
     void backward(const Unit& u, Work& w) const {
         const Array a = decays(u), g = u.x.of(args.b, BYTES), h = u.x.of(args.h, BYTES);
         const Array reset = u.x.of(args.reset, 1), index = u.x.of(args.index, 8);
@@ -278,10 +290,11 @@ struct BlockScan {
                 std::memset(carry, 0, size_t(u.n) * sizeof(A));
                 permute<CX, true>(carry, a_t, index_t, delta, u.count, args.side, !gather);
                 of_scales<CX>(grad_a, index_t, delta, before, u.count, args.side, gather);
-            } else if (args.constant) {
-                retreat<CX, N, true>(carry, grad_a, a_t, delta, before, u.count, args.side);
             } else {
-                retreat<CX, N, false>(carry, grad_a, a_t, delta, before, u.count, args.side);
+                with_side(args.side, [&](auto n) {
+                    if (args.constant) retreat<CX, n(), true>(carry, grad_a, a_t, delta, before, u.count, args.side);
+                    else retreat<CX, n(), false>(carry, grad_a, a_t, delta, before, u.count, args.side);
+                });
             }
             if (!args.constant && !AS_STORED) put(row<S>(out_a, j, u.skip_a, BYTES), grad_a, u.m);
             if (args.constant && (j % SUMMED == 0))
@@ -290,19 +303,9 @@ struct BlockScan {
         copy(state(args.grad_initial, u), carry, u.n);
     }
 
-    template <int N>
-    void run_n(const Unit& u, Work& w) const {
-        if (args.backward) backward<N>(u, w);
-        else forward<N>(u, w);
-    }
     void run(const Unit& u, Work& w) const {
-        switch (permutes() ? 0 : args.side) {
-            case 2: return run_n<2>(u, w);
-            case 3: return run_n<3>(u, w);
-            case 4: return run_n<4>(u, w);
-            case 8: return run_n<8>(u, w);
-            default: return run_n<0>(u, w);
-        }
+        if (args.backward) backward(u, w);
+        else forward(u, w);
     }
 
     // ------------------------------------------------------------------------------ all of them

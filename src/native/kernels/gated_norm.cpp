@@ -47,7 +47,7 @@ struct GatedNorm {
         const A *skip, *skip_weight;     // null for none
     };
 
-    LINRNN_INLINE static A product(const A* __restrict x, const A* __restrict y, i64 n) {
+    LINRNN_APART static A product(const A* __restrict x, const A* __restrict y, i64 n) {
         alignas(64) A parts[LANES] = {};
         i64 i = 0;
         for (; i + LANES <= n; i += LANES)
@@ -55,7 +55,7 @@ struct GatedNorm {
         for (i64 l = 0; i < n; ++i, ++l) parts[l] += x[i] * y[i];
         return sum_of_lanes(parts);
     }
-    LINRNN_INLINE static A mean(const A* __restrict x, i64 n) {
+    LINRNN_APART static A mean(const A* __restrict x, i64 n) {
         alignas(64) A parts[LANES] = {};
         i64 i = 0;
         for (; i + LANES <= n; i += LANES)
@@ -64,7 +64,7 @@ struct GatedNorm {
         return sum_of_lanes(parts) / A(n);
     }
     // What is added to a row of a group, whose numbers take four more rows of work.
-    void open_added(i64 row, i64 group, A* work, Row& r) const {
+    LINRNN_APART void open_added(i64 row, i64 group, A* work, Row& r) const {
         r.q = read(LINRNN_OPERAND(args, q), row, group, n, work + 9 * n);
         r.k = read(LINRNN_OPERAND(args, k), row, group, n, work + 10 * n);
         r.v = read(LINRNN_OPERAND(args, v), row, group, n, work + 11 * n);
@@ -77,7 +77,7 @@ struct GatedNorm {
         r.both = sum_of_lanes(parts);
     }
     // From the gradient of what is added, `into`.
-    void close_added(i64 at, const Row& r, const A* into, A* work, A* of_share) const {
+    LINRNN_APART void close_added(i64 at, const Row& r, const A* into, A* work, A* of_share) const {
         const A slope = product(into, r.v, n), both = r.both;
         const A *q = r.q, *k = r.k, *share = r.share;
         A *of_q = work + 5 * n, *of_k = work + 6 * n, *of_v = work + 13 * n;
@@ -93,7 +93,7 @@ struct GatedNorm {
         write(args.grad_v, args.v_dtype, at, n, of_v);
     }
     // x with the skip, which take four more rows of work.
-    void open_skip(i64 row, i64 group, A* work, Row& r) const {
+    LINRNN_APART void open_skip(i64 row, i64 group, A* work, Row& r) const {
         r.skip = read(LINRNN_OPERAND(args, skip), row, group, n, work + 16 * n);
         r.skip_weight = read(LINRNN_OPERAND(args, skip_weight), 0, group, n, work + 17 * n);
         const A *x = r.x, *skip = r.skip, *weight = r.skip_weight;
@@ -103,7 +103,7 @@ struct GatedNorm {
         r.x = r.normed = both;
     }
     // From the gradient of x, `into`.
-    void close_skip(i64 at, const Row& r, const A* into, A* work, A* of_weight) const {
+    LINRNN_APART void close_skip(i64 at, const Row& r, const A* into, A* work, A* of_weight) const {
         const A *skip = r.skip, *weight = r.skip_weight;
         A* of_skip = work + 19 * n;
         LINRNN_INDEPENDENT
