@@ -192,7 +192,15 @@ def test_a_series_without_channels_is_told_how_to_be_one():
     with pytest.raises(ShapeError, match=words):
         RecurrentImputer().fit(np.zeros(100))
 
-    rows = table.reset_index(drop=True).iloc[order]
+
+def test_rows_may_be_missing_and_their_numbers_say_nothing_of_time():
+    pandas = pytest.importorskip("pandas")
+    dates = pandas.date_range("2024-01-01", periods=300)
+    table = pandas.DataFrame(sensors(300), columns=["a", "b", "c"], index=dates)
+    imputer = RecurrentImputer().fit(table)
+    uneven = table.iloc[np.r_[0:50, 60:300]]
+    assert imputer.transform(uneven).shape == (290, 3), "rows may be missing"
+    rows = table.reset_index(drop=True).iloc[np.r_[0:7, 8, 7, 9:300]]
     assert imputer.transform(rows).shape == (300, 3), "numbers of rows say nothing of time"
 
 
