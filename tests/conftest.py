@@ -41,6 +41,7 @@ USER = getpass.getuser()
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SYSTEM_FOLDER)
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{SYSTEM_FOLDER}/torchinductor_{USER}")
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="linrnn-")
+os.chmod(tempfile.tempdir, 0o711)  # tests give up the rights of root, and still go through it
 
 # what commands say is computed, and not what an earlier run of the tests kept
 os.environ["LINRNN_ANSWERS"] = "0"
