@@ -49,9 +49,9 @@ def test_a_tiny_run_goes_on_from_its_folder(tmp_path):
     findings = page.FitzHughNagumo(SMALL).run(setting)
     errors, _, rates = findings.tables
     assert [row[0] for row in errors.rows] == list(page.RATES)
-    assert [len(row) for row in rates.rows] == [6, 6]
+    assert [len(row) for row in rates.rows] == [7, 7]
     written = {path: path.read_bytes() for path in tmp_path.rglob("*.json")}
-    assert len(written) == 2 + 2 * (5 + 1)
+    assert len(written) == 2 + 2 * (6 + 1)
     again = page.FitzHughNagumo(SMALL).run(setting)
     assert again.runs.csv() == findings.runs.csv()
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.json")} == written
