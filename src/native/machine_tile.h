@@ -57,7 +57,7 @@ struct Machine {
 #ifdef LINRNN_HALF_PRODUCTS
         if constexpr (sizeof(A) == 4)
             if ((args.half & HALF_FUNCTIONS) && has_half_products())
-                if (const auto found = HalfOps::find(op)) return found;
+                if (const auto function = HalfOps::find(op)) return function;
 #endif
         return Ops<A>::find(op);
     }

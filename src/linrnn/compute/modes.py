@@ -46,6 +46,15 @@ def eager(*tensors: Tensor) -> bool:
     return not (functorch or forward_ad._current_level >= 0 or older)
 
 
+def eager_apply(function: type[torch.autograd.Function]) -> Any:
+    """``function.apply`` for calls in eager mode, whose arguments are all given by place.
+
+    It leaves out what PyTorch does first for transforms and for defaults.
+    """
+    inherited: Any = super(torch.autograd.Function, function)
+    return inherited.apply
+
+
 def captured(x: Tensor) -> bool:
     """Whether a CUDA graph records what is done with ``x``, so that no number can be looked at."""
     # compilers cannot read what is asked then

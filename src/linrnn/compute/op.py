@@ -20,7 +20,7 @@ from linrnn.compute.arguments import traced
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, choose, requested
 from linrnn.compute.derivatives import Gradients, through_definition
 from linrnn.compute.layout import dense
-from linrnn.compute.modes import eager, transformed
+from linrnn.compute.modes import eager, eager_apply, transformed
 from linrnn.compute.precision import without_autocast
 
 Arguments = Sequence[Any]
@@ -413,8 +413,7 @@ class _Function(torch.autograd.Function):
         return None, None, *masked, *(None,) * (len(arguments) - op.gradients)
 
 
-#: Without what PyTorch does for transforms and defaults, of which there are none here.
-_apply: Any = super(torch.autograd.Function, _Function).apply
+_apply = eager_apply(_Function)
 
 
 def _filled(

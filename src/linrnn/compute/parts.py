@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linrnn.compute.modes import eager
+from linrnn.compute.modes import eager, eager_apply
 
 
 def parts(x: Tensor, count: int) -> list[Tensor]:
@@ -36,8 +36,7 @@ class _Parts(torch.autograd.Function):
         return _joined(grads), None
 
 
-#: Without what PyTorch does for transforms and defaults, of which there are none here.
-_apply: Any = super(torch.autograd.Function, _Parts).apply
+_apply = eager_apply(_Parts)
 
 
 def _joined(grads: Sequence[Tensor]) -> Tensor:

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from linrnn.compute.layout import accumulator_dtype
 
-_NOTHING = nullcontext()
+_UNCHANGED = nullcontext()
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Inside it no operator lowers its precision; nothing where there is no autocast."""
     kind = device.type
     if kind == "meta" or not torch.amp.is_autocast_available(kind):
-        return _NOTHING
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
+        return _UNCHANGED
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _UNCHANGED
 
 
 def autocast_again(device: torch.device) -> Callable[[], AbstractContextManager[object]]:

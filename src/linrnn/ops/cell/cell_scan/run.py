@@ -14,7 +14,7 @@ from linrnn._process.ambient import Ambient
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
 from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import through_definition
-from linrnn.compute.modes import eager, transformed
+from linrnn.compute.modes import eager, eager_apply, transformed
 from linrnn.engine.graph import Program, parse
 from linrnn.errors import BackendError, check_in
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves, Results
@@ -303,9 +303,8 @@ class _Function(torch.autograd.Function):
         return None, None, None, None, *gradients
 
 
-#: A cell by kernels, of arguments as of `_Function.forward`: without what PyTorch does for
-#: transforms and defaults, of which there are none where it is called.
-with_gradient: Any = super(torch.autograd.Function, _Function).apply
+#: A cell by kernels, of arguments as of `_Function.forward`.
+with_gradient = eager_apply(_Function)
 
 
 def _by_definition(
