@@ -209,9 +209,7 @@ ELEMENTWISE: dict[str, Elementwise] = {
         lambda g, args, y, dy: [g("neg", g("mul", dy, g("square", y)))],
         "1.0 / {}",
     ),
-    "square": Elementwise(
-        torch.square, lambda g, args, y, dy: [g("mul", dy, g("mul", args[0], 2.0))], "{0} * {0}"
-    ),
+    "square": Elementwise(torch.square, _unary(lambda g, x, y: g("mul", x, 2.0)), "{0} * {0}"),
     "sqrt": _row(torch.sqrt, lambda g, args, y, dy: [g("div", dy, g("mul", y, 2.0))], "sqrt"),
     "maximum": _extreme("maximum"),
     "minimum": _extreme("minimum"),
@@ -222,8 +220,8 @@ ELEMENTWISE: dict[str, Elementwise] = {
     "where": Elementwise(
         lambda c, a, b: torch.where(c != 0, a, b), _where_rule, "tl.where({} != 0, {}, {})"
     ),
-    "exp": _row(torch.exp, lambda g, args, y, dy: [g("mul", dy, y)], "exp"),
-    "expm1": _row(torch.expm1, lambda g, args, y, dy: [g("mul", dy, g("add", y, 1.0))], "expm1"),
+    "exp": _row(torch.exp, _unary(lambda g, x, y: y), "exp"),
+    "expm1": _row(torch.expm1, _unary(lambda g, x, y: g("add", y, 1.0)), "expm1"),
     "log": _row(torch.log, lambda g, args, y, dy: [g("div", dy, args[0])], "tl.log"),
     "log1p": _row(
         torch.log1p,
@@ -231,32 +229,22 @@ ELEMENTWISE: dict[str, Elementwise] = {
         "log1p",
     ),
     "sigmoid": _row(
-        torch.sigmoid,
-        lambda g, args, y, dy: [g("mul", dy, g("mul", y, g("sub", 1.0, y)))],
-        "sigmoid",
+        torch.sigmoid, _unary(lambda g, x, y: g("mul", y, g("sub", 1.0, y))), "sigmoid"
     ),
-    "tanh": _row(
-        torch.tanh, lambda g, args, y, dy: [g("mul", dy, g("sub", 1.0, g("square", y)))], "tanh"
-    ),
+    "tanh": _row(torch.tanh, _unary(lambda g, x, y: g("sub", 1.0, g("square", y))), "tanh"),
     "softplus": _row(F.softplus, _unary(_softplus), "softplus"),
     "logsigmoid": _row(
-        F.logsigmoid,
-        lambda g, args, y, dy: [g("mul", dy, g("sigmoid", g("neg", args[0])))],
-        "logsigmoid",
+        F.logsigmoid, _unary(lambda g, x, y: g("sigmoid", g("neg", x))), "logsigmoid"
     ),
     "relu": Elementwise(torch.relu, _relu_rule, "relu({})"),
-    "sin": _row(torch.sin, lambda g, args, y, dy: [g("mul", dy, g("cos", args[0]))], "tl.sin"),
-    "cos": _row(
-        torch.cos, lambda g, args, y, dy: [g("mul", dy, g("neg", g("sin", args[0])))], "tl.cos"
-    ),
+    "sin": _row(torch.sin, _unary(lambda g, x, y: g("cos", x)), "tl.sin"),
+    "cos": _row(torch.cos, _unary(lambda g, x, y: g("neg", g("sin", x))), "tl.cos"),
     "erf": _row(
-        torch.erf,
-        lambda g, args, y, dy: [g("mul", dy, _bell(g, args[0], 2 / math.sqrt(math.pi), 1.0))],
-        "tl.erf",
+        torch.erf, _unary(lambda g, x, y: _bell(g, x, 2 / math.sqrt(math.pi), 1.0)), "tl.erf"
     ),
     "gelu": _row(F.gelu, _unary(_gelu), "gelu"),
-    "sinh": _row(torch.sinh, lambda g, args, y, dy: [g("mul", dy, g("cosh", args[0]))], "sinh"),
-    "cosh": _row(torch.cosh, lambda g, args, y, dy: [g("mul", dy, g("sinh", args[0]))], "cosh"),
+    "sinh": _row(torch.sinh, _unary(lambda g, x, y: g("cosh", x)), "sinh"),
+    "cosh": _row(torch.cosh, _unary(lambda g, x, y: g("sinh", x)), "cosh"),
     "floor": Elementwise(torch.floor, _no_gradients, "tl.floor({})", jumps=True),
     "round": Elementwise(torch.round, _no_gradients, "rounded({})", _FUNCTION, jumps=True),
     "fmod": Elementwise(torch.fmod, _fmod_rule, None, jumps=True),
