@@ -99,19 +99,21 @@ def measure(system: System, ability: Ability, seed: int, rate: float) -> Cell:
     """
     rows: list[Trained] = []
     passed: Training | None = None
+    ended: Trained | None = None  # the row of `passed`, if it has come to its end
     failed: Trained | None = None
     for value in ability.values:
         training = Training(system, ability, value, rate=rate, seed=seed)
         training.run(until=ENOUGH)
-        if training.ended and (row := training.row()).fraction < HALF:
+        row = training.row() if training.ended else None
+        if row is not None and row.fraction < HALF:
             failed = row
             break
         if passed is not None:
-            rows.append(passed.row(longer=False))
-        passed = training
+            rows.append(ended or passed.row())
+        passed, ended = training, row
     if passed is not None:
         passed.run()
-        rows.append(passed.row())
+        rows.append(ended or passed.row())
     if failed is not None and (not rows or rows[-1].fraction >= HALF):
         rows.append(failed)
     return Cell(
