@@ -5,9 +5,9 @@
 All that differs between two runs of a pair is the rate: weights at the start, batches, the number
 of steps, warm-up, cosine, weight decay and clipping are those of `linrnn.train.OptimConfig`. The
 folder has JapaneseVowels of the UEA archive in ``timeseries`` and ETTh1 in ``ett``; Mackey-Glass is
-computed. Runs go to ``benchmarks/results/rates-cpu.csv`` one
-by one, and those that are there already are not trained again. The table beside it has the mean of
-each setting, and for each the paired differences by seed.
+computed. Runs go to ``benchmarks/results/rates-cpu.csv`` one by one, and those that are there
+already are not trained again. The table beside it has the mean of each setting, and for each the
+paired differences by seed.
 """
 
 import argparse

@@ -23,7 +23,7 @@ from linrnn.reproductions._page.student import with_interval
 from linrnn.reproductions._page.verdict import REDUCED, Judged, margin
 from linrnn.reproductions._runs.legendre import stored
 from linrnn.train.figures import new_figure, over_seeds
-from linrnn.train.styles import styles
+from linrnn.train.styles import dense_styles
 
 PART = "prediction"
 LEM_ROW, LSTM_ROW, GRU_ROW = "LEM, 16 units", "LSTM, 16 units", "GRU, 19 units"
@@ -199,7 +199,7 @@ def _tried(runs: Runs, label: str, seed: int) -> list[Run]:
 
 def _curves(errors: Mapping[str, list[list[float]]]) -> Any:
     """Errors on validation by epoch, means over seeds, and points of the public log."""
-    figure, looks = new_figure(), styles(["LEM", "LSTM", "GRU"])
+    figure, looks = new_figure(), dense_styles(["LEM", "LSTM", "GRU"])
     axes = figure.subplots()
     for label, curves in errors.items():
         means = np.mean(curves, 0)
