@@ -1,16 +1,22 @@
 """A mkdocs hook: the tutorials, notebooks that are run while the site is built.
 
-A tutorial is a script in cells (``# %%``), as editors and Jupytext open it. Its cells run in this
+A tutorial is a script in cells (``# %%``), as editors and Jupytext open it. Its cells run in one
 process, one after the other, with a seed; what they print, the value of a last line and every
 figure become part of the page; a value that Jupyter shows as SVG is a figure too. A cell that fails
 ends the build. Beside the page lies the notebook, with these outputs, for Jupyter.
+
+As a program, ``notebooks.py TUTORIAL`` runs one tutorial and prints its files as JSON.
 """
 
 import ast
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,12 +60,37 @@ class Cell:
 
 def on_files(files: Files, config: Any) -> Files:
     """Run every tutorial and add its page, its pictures and its notebook."""
-    for path in sorted(FOLDER.glob("*.py")):
-        cells = read(path.read_text(encoding="utf-8"))
-        run(cells, path.name)
-        for name, content in outputs(path.stem, cells):
-            files.append(File.generated(config, f"tutorials/{name}", content=content))
+    # Each process has one thread: what tutorials compute is too small for two to be faster.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for contents in pool.map(in_process, sorted(FOLDER.glob("*.py"), key=_first_to_run)):
+            for name, content in contents.items():
+                files.append(File.generated(config, f"tutorials/{name}", content=content))
     return files
+
+
+def _first_to_run(path: Path) -> tuple[bool, str]:
+    """Put the tutorial first that takes as long as all others together."""
+    return path.stem != "maze", path.stem
+
+
+def in_process(path: Path) -> dict[str, str]:
+    """The files of a tutorial that a process of its own has run.
+
+    Raises:
+        CalledProcessError: a cell failed; its traceback is on standard error.
+    """
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, path]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    contents: dict[str, str] = json.loads(done.stdout)
+    return contents
+
+
+def contents_of(path: Path) -> dict[str, str]:
+    """Run a tutorial; its files under tutorials/ by name."""
+    cells = read(path.read_text(encoding="utf-8"))
+    run(cells, path.name)
+    return dict(outputs(path.stem, cells))
 
 
 def read(text: str) -> list[Cell]:
@@ -200,3 +231,7 @@ def _as_json(cell: Cell, name: str) -> dict[str, Any]:
         result = {"output_type": "execute_result", "execution_count": None, "metadata": {}}
         made.append({**result, "data": {"text/plain": cell.value}})
     return {"cell_type": "code", **common, "execution_count": None, "outputs": made}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(contents_of(Path(sys.argv[1]))))

@@ -89,8 +89,20 @@ def test_blocks_and_halvings_equal_the_steps_in_every_layout(op):
     matches_its_steps(op, backends(op)[0], time=75)
 
 
+# whose graphs of PyTorch's operators take 2 to 8 s of processor time each; a mixer on each of them
+# is traced in tests/contract/test_mixers.py, if only at one size
+LONG_GRAPHS = {"attend_sinks", "attend_evicting", "attentive_recurrence", "carry_keys"}
+LONG_GRAPHS |= {"fenwick_scan", "inner_scan", "momentum_delta_scan"}
+
+
 @pytest.mark.unchecked
-@pytest.mark.parametrize(("turn", "op"), enumerate(ops()), ids=ops())
+@pytest.mark.parametrize(
+    ("turn", "op"),
+    [
+        pytest.param(turn, op, marks=pytest.mark.slow if op in LONG_GRAPHS else (), id=op)
+        for turn, op in enumerate(ops())
+    ],
+)
 def test_one_graph_serves_every_size(turn, op):
     """`test_every_law_of_an_op` exports and compiles each call, and each packed one."""
     any_size_in_one_graph(op, backends(op)[0], kinds=1, in_turns=turn)
@@ -103,8 +115,15 @@ def test_every_law_of_an_op(op):
     check_op(op)
 
 
+# whose derivatives take 4 to 10 s of processor time; `higher_derivatives` of the mixers on them
+# has the same in tests/contract/test_mixers.py
+LONG_DERIVATIVES = {"attend", "attentive_recurrence", "fenwick_scan", "inner_scan"}
+
+
 def is_quick(op, law):
     """Whether it is not what tests/unit/ops/test_composed.py has PyTorch check of an operator."""
+    if law == derivatives.__name__:
+        return op not in LONG_DERIVATIVES
     return law != operators.__name__ or not isinstance(ALL[op], Composed)
 
 

@@ -144,7 +144,9 @@ def test_nan_in_a_sink_stays_and_one_in_between_passes():
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("evict", POLICIES)
+@pytest.mark.parametrize(
+    "evict", [pytest.param(p, marks=() if p == "h2o" else pytest.mark.slow) for p in POLICIES]
+)
 def test_one_graph_serves_every_length(evict):
     check_property("dynamic_shapes", partial(Attention, window=5, evict=evict, sinks=2))
 
