@@ -20,7 +20,15 @@ from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._inputs import as_numbers, as_target, refuse_scalar, worded
 from linrnn.estimators._plain import plain
 from linrnn.estimators._saliency import as_given, draw, occluded, window_of
-from linrnn.estimators._series import LAYOUTS, Series, is_table, of_table, read_series, with_times
+from linrnn.estimators._series import (
+    LAYOUTS,
+    Series,
+    check_rows_rise,
+    is_table,
+    of_table,
+    read_series,
+    with_times,
+)
 from linrnn.estimators._weights import weights_of
 from linrnn.estimators._whole import whole
 
@@ -155,6 +163,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         X = as_numbers(where, "X", X)
         y = as_target(where, y, numeric=self._numeric_target)
         if is_table(X):
+            check_rows_rise(where, X)
             checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": fewest}
             conversions = {"y_numeric": self._numeric_target, "dtype": np.float64}
             conversions["multi_output"] = self._numeric_target
@@ -261,6 +270,7 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
         refuse_scalar(where, "X", X, _SERIES)
         X = as_numbers(where, "X", X)
         if is_table(X):
+            check_rows_rise(where, X)
             # where series of any length were fitted, a table may have any width too
             reset = not self._fitted_table
             reader = copy.copy(self) if reset else self

@@ -62,12 +62,16 @@ def as_numbers(where: str, what: str, data: Any) -> Any:
 
     Raises:
         ArgumentTypeError: dates or text.
-        ArgumentError: a frame with names that are alike.
+        ArgumentError: a frame with names that are alike, or with several series one below the
+            other.
     """
     if isinstance(data, Tensor):
         return _of_tensor(data)
+    if hasattr(data, "iloc"):
+        _refuse_stacked(where, what, data)
     if isinstance(data, (list, tuple)):
-        special = any(isinstance(x, (Tensor, np.ma.MaskedArray)) for x in data)
+        kinds = (Tensor, np.ma.MaskedArray)
+        special = any(isinstance(x, kinds) or hasattr(x, "iloc") for x in data)
         return [as_numbers(where, what, x) for x in data] if special else data
     if hasattr(data, "dtypes") and hasattr(data, "columns"):
         _check_frame(where, what, data)
@@ -136,6 +140,28 @@ def as_target(where: str, y: Any, *, numeric: bool) -> Any:
     if array.dtype.kind == "O" or not array.dtype.isnative:
         return array.astype(np.float64)
     return y
+
+
+def _refuse_stacked(where: str, what: str, table: Any) -> None:
+    """Raise `ArgumentError` for a long table of pandas, whose rows are no single series.
+
+    It has levels of the index for series and time, or the columns that `PanelForecaster` reads.
+    """
+    levels = list(table.index.names)
+    if len(levels) > 1:
+        marks = f"the index levels {show(levels)}"
+        outer = "0" if len(levels) == 2 else str(list(range(len(levels) - 1)))
+        fix = f"X.groupby(level={outer}), as part.droplevel({outer})"
+    elif {"unique_id", "ds"} <= {*levels, *getattr(table, "columns", ())}:
+        marks = "'unique_id' and 'ds' among its columns and index"
+        fix = "X.groupby('unique_id'), as its columns of numbers with the index 'ds'"
+    else:
+        return
+    raise ArgumentError(
+        f"{where}: {what} must not hold several series one below the other, got a table with "
+        f"{marks}. Read each part of {fix.replace('X.', what + '.')}; PanelForecaster reads such a "
+        "table as it is."
+    )
 
 
 def _of_tensor(data: Tensor) -> np.ndarray:

@@ -56,6 +56,12 @@ def of_table(X: Any) -> Series:
     return Series(x, torch.full((len(x),), x.shape[1]))
 
 
+def check_rows_rise(where: str, X: Any) -> None:
+    """Raise `ArgumentError` for a list with a series of pandas whose times do not rise."""
+    for x in X if isinstance(X, (list, tuple)) else ():
+        check_rising(where, "a series of X", x)
+
+
 def read_series(where: str, X: Any, layout: str | None) -> Series:
     """Series of several channels, or of different lengths.
 
@@ -110,8 +116,9 @@ def check_layout(where: str, what: str, axes: str, steps: int, channels: int) ->
 
 
 def _one(where: str, x: Any, layout: str | None) -> np.ndarray:
+    numbers = as_numbers(where, "X", x)
     check_rising(where, "a series of X", x)
-    x = np.asarray(as_numbers(where, "X", x))
+    x = np.asarray(numbers)
     refuse_kind(where, "X", x.dtype)
     if x.dtype.kind not in "biufO":
         raise ArgumentTypeError(f"{where}: X must hold real numbers, got {x.dtype}.")

@@ -11,6 +11,7 @@ from linrnn.errors import ArgumentError, ShapeError, show
 from linrnn.estimators._bank import BankReadout, softmax, temperature
 from linrnn.estimators._inputs import as_numbers, worded
 from linrnn.estimators._series import Series
+from linrnn.estimators._time_index import check_rising
 
 
 class EarlyAnswers(NamedTuple):
@@ -156,7 +157,8 @@ class EarlyStream:
         """
         where, channels = "EarlyStream.update", self._readout.bank.d_input
         with worded(where, "values"):
-            x = np.asarray(as_numbers(where, "values", values), dtype=np.float64)
+            x = np.array(as_numbers(where, "values", values), dtype=np.float64)
+            check_rising(where, "values", values)
         x = x[None] if x.ndim == 1 and len(x) == channels else x.reshape(-1, 1) if x.ndim < 2 else x
         if x.ndim != 2 or x.shape[1] != channels:
             raise ShapeError(

@@ -167,4 +167,9 @@ def _with_pandas(wave):
         "frame, other names": pd.DataFrame(np.stack([wave, wave], 1), days, columns=[1, "a"]),
         "frame, dates": pd.DataFrame({"a": wave, "b": days}, days),
         "frame, no columns": pd.DataFrame(index=days),
+        "frame, levels of columns": pd.DataFrame(
+            np.stack([wave, wave], 1), days, pd.MultiIndex.from_product([["a"], ["b", "c"]])
+        ),
+        "pandas, levels": pd.Series(wave, pd.MultiIndex.from_product([["a"], days])),
+        "frame, levels": pd.DataFrame({"a": wave}, pd.MultiIndex.from_product([days, ["a"]])),
     }

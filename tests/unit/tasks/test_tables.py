@@ -278,6 +278,11 @@ def test_parquet_is_what_csv_is(write, tmp_path):
     ours, theirs = (everything(long(str(p), **options)) for p in (path, tmp_path / "x.parquet"))
     for a, b in zip(ours, theirs, strict=True):
         assert all(map(torch.equal, a, b))
+    for index in ("when", ["who", "when"]):  # which pandas puts beside the columns
+        table.set_index(index).to_parquet(tmp_path / "indexed.parquet")
+        indexed = everything(long(str(tmp_path / "indexed.parquet"), columns=("a", "b"), **options))
+        for a, b in zip(ours, indexed, strict=True):
+            assert all(map(torch.equal, a, b))
     wide = pandas.DataFrame(np.arange(40.0).reshape(20, 2)).assign(label=["x", "y"] * 10)
     wide.columns = [str(c) for c in wide.columns]
     wide.to_parquet(tmp_path / "wide.parquet")

@@ -262,6 +262,7 @@ def test_tables_with_a_step_a_row(tiny, tmp_path):
     run = untrained(tiny, tmp_path / "run", "mean", task="table", task_options=options)
     loaded, asked = linrnn.load(run), table.drop(columns="what")
     found = loaded.predict(asked)
+    assert loaded.predict(asked.set_index(["who", "when"])).equals(found)
     answers = train.predict(run, tmp_path / "x.csv")
     assert found.tolist() == [answer.label for answer in answers]
     assert found.index.tolist() == [answer.id for answer in answers] == [f"s{i}" for i in range(20)]
@@ -295,6 +296,11 @@ def test_a_forecast_has_the_times_of_its_steps(tiny, tmp_path, capsys):
     found = linrnn.load(run).predict(table)
     assert found.index.tolist() == list(pandas.date_range(when[-1], periods=4, freq="h")[1:])
     assert found.index.name == "when"
+    indexed = table.set_index("when")
+    pandas.testing.assert_frame_equal(linrnn.load(run).predict(indexed), found)
+    levels = pandas.concat({"a": indexed, "b": indexed}, names=["id"])
+    with pytest.raises(DataError, match=r"must hold one series, got several in .*'id', 'when'"):
+        linrnn.load(run).predict(levels)
     capsys.readouterr()
     assert main(["predict", str(run), str(tmp_path / "x.csv")]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -116,8 +116,18 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
     if isinstance(table, pd.Series):
         table = table.to_frame(table.name if table.name is not None else names.value)
     if isinstance(table, pd.DataFrame):
+        if table.columns.nlevels > 1:
+            raise ArgumentError(
+                f"{where}: {what} must have one level of columns, got {table.columns.nlevels}. "
+                f"Keep one: {what}.droplevel(0, axis=1)."
+            )
         if isinstance(table.index, pd.MultiIndex):
             return _of_levels(where, what, table, names, others)
+        if table.index.name is not None and {*names.id, names.time} <= {
+            *table.columns,
+            table.index.name,
+        }:
+            table = table.reset_index(drop=table.index.name in table.columns)
         if names.time in table.columns or not isinstance(
             table.index, (pd.DatetimeIndex, pd.PeriodIndex)
         ):
@@ -146,7 +156,13 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
 
 
 def _of_levels(where: str, what: str, table: Any, names: Names, others: bool) -> Rows:
-    """With an index of ids and times, as sktime has it; one column alone is the value."""
+    """With an index of ids and times, as sktime has it; one column alone is the value.
+
+    Times are the level of their name, else the last.
+    """
+    if names.time in table.index.names[:-1]:
+        others_first = [name for name in table.index.names if name != names.time]
+        table = table.reorder_levels([*others_first, names.time])
     levels = [
         str(name) if name is not None else default
         for name, default in zip(

@@ -262,7 +262,16 @@ class ForecastTask(Regression, Task):
         return self._last_window(open_frame(path))
 
     def read_frame(self, where: str, table: Any) -> Given:
-        """The last window of a table of pandas, as `read_given` reads it from a file."""
+        """The last window of a table of pandas, as `read_given` reads it from a file.
+
+        Raises:
+            DataError: also for several series one below the other, in levels of the index.
+        """
+        if table.index.nlevels > 1:
+            raise DataError(
+                f"{where}: the table must hold one series, got several in the index levels "
+                f"{list(table.index.names)}. Read each part of table.groupby(level=0)."
+            )
         return self._last_window(PandasFrame(where, table))
 
     def _last_window(self, frame: Frame) -> Given:

@@ -172,13 +172,15 @@ class PandasFrame(Frame):
 
     Args:
         where: for messages.
-        table: a ``pandas.DataFrame``; its index is not read.
+        table: a ``pandas.DataFrame``; levels of its index that have a name are columns, unless a
+            column has that name.
 
     Raises:
         DataError: no rows, or two columns of one name.
     """
 
     def __init__(self, where: str, table: Any) -> None:
+        table = _with_index(table)
         self.where, self._table = where, table
         self.names = [str(name) for name in table.columns]
         if not len(table):
@@ -266,6 +268,12 @@ def open_frame(path: Path) -> Frame:
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise DataError(f"{path}: the file must be a table in Parquet, got: {error}.") from error
     return PandasFrame(str(path), table)
+
+
+def _with_index(table: Any) -> Any:
+    """A table of pandas whose named levels of the index are columns."""
+    names = [name for name in table.index.names if name is not None and name not in table.columns]
+    return table.reset_index(level=names) if names else table
 
 
 def _text(cell: Any) -> str:
