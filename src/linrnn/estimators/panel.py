@@ -19,7 +19,7 @@ from linrnn.errors import (
 from linrnn.estimators._constructor import named_arguments
 from linrnn.estimators._forecast_options import coverage_of, quantile_levels
 from linrnn.estimators._panel import engine, stored
-from linrnn.estimators._panel.following import follow
+from linrnn.estimators._panel.following import Fit, follow
 from linrnn.estimators._panel.known import Columns, read_static
 from linrnn.estimators._panel.long_form import Names, Panel, ahead_of, read_panel, read_rows
 from linrnn.estimators._panel.totals import agreed, parts_of, with_means, with_totals
@@ -151,7 +151,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         panel = read_panel(where, rows, self.freq, self.missing)
         columns = Columns.of(where, tuple(self.known), panel)
         columns = columns._replace(static=read_static(where, static, panel))
-        keys = panel.keys
+        n_parts = len(panel.keys)
         if self.totals:
             panel = with_totals(where, panel)
             columns = columns.for_all(len(panel.keys))
@@ -159,12 +159,17 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         with whole(self) as fitted:
             fitted.horizon_ = int(plain(self.horizon) or np.clip(longest // 8, 1, 30))
             fitted.season_ = self._season(panel)
-            fitted._columns, fitted._fitted_keys = columns, keys
             # the back-test reads the future of an origin from the past of the series
             inputs = columns.inputs(panel, None, fitted.horizon_)
-            fitted._chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
-            fitted._panel = panel
+            chosen = engine.choose(panel.batch, fitted.season_, fitted.horizon_, inputs)
+            fitted._fit = Fit(panel.keys, panel.names, panel.grid, columns, chosen, n_parts)
+            fitted._read(panel, np.arange(len(panel.keys)))
         return self
+
+    def _read(self, panel: Panel, places: np.ndarray) -> None:
+        """Forecast the series of a panel from now on: those at some places of the fit."""
+        self._panel, self._places = panel, places
+        self._columns, self._chosen = self._fit.of(places)
 
     def follow(self, y: Any) -> "PanelForecaster":
         """A forecaster of the same series with other values, longer ones say; nothing is judged.
@@ -181,28 +186,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         where = "PanelForecaster.follow"
         check_is_fitted(self, "horizon_")
         followed = copy(self)
-        fitted = parts_of(self._panel) if self.totals else self._panel
-        panel, places = follow(where, fitted, y, self.freq, self.missing)
-        if self.totals:
-            lost = fitted.keys.difference(panel.keys)
-            if len(lost):
-                raise ArgumentError(
-                    f"{where}: y must have every series of the fit for totals, got none of "
-                    f"{show(lost[0])}."
-                )
-            panel = with_totals(where, panel)
-            places = self._panel.keys.get_indexer(panel.keys)
-        followed._panel, followed._fitted_keys = panel, getattr(self, "_fitted_keys", fitted.keys)
-        columns = self._columns
-        lacking = [
-            name for name in (*columns.known, *columns.past) if name not in _others(followed)
-        ]
-        if lacking:
-            raise ArgumentError(
-                f"{where}: y must have the columns of the fit, got none named {show(lacking[0])}."
-            )
-        followed._columns = columns._replace(static=columns.static[places])
-        followed._chosen = self._chosen.of(places)
+        followed._read(*follow(where, self._fit, y, self.freq, self.missing))
         return followed
 
     def predict(self, horizon: Whole | None = None, X: Any = None) -> Any:
@@ -363,12 +347,10 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
                     f"{where}: X must hold the known inputs {show(list(known))} of the next "
                     f"{steps} steps, got None."
                 )
-            names = self._panel.names
-            rows = read_rows(where, "X", X, names, others=False)
-            parts = parts_of(self._panel) if self.totals else self._panel
-            fitted = getattr(self, "_fitted_keys", parts.keys)
-            later = ahead_of(where, parts, rows, known, steps, fitted)
-            if self.totals:
+            rows = read_rows(where, "X", X, self._fit.names, others=False)
+            parts = parts_of(self._panel) if self._fit.has_totals else self._panel
+            later = ahead_of(where, parts, rows, known, steps, self._fit.parts)
+            if self._fit.has_totals:
                 later = with_means(self._panel, later)
         elif X is not None:
             raise ArgumentError(
@@ -378,7 +360,7 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         inputs = self._columns.inputs(self._panel, later, self.horizon_)
         batch = self._panel.batch
         values = engine.forecast(batch, self.season_, self.horizon_, inputs, self._chosen)
-        if self.totals:
+        if self._fit.has_totals:
             # errors grow with the steps alike in all series, so those of the first step weigh
             errors = engine.half_widths(batch, self._chosen, _WEIGHED)[:, 0]
             values = agreed(self._panel, values, errors)
@@ -390,12 +372,6 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
         low = np.where(batch.mask, batch.y, np.inf).min(1)
         lower = middle - half
         return np.where((low >= 0)[:, None], np.maximum(lower, 0.0), lower), middle + half
-
-
-def _others(forecaster: PanelForecaster) -> dict[str, np.ndarray]:
-    """The further columns that were read."""
-    columns: dict[str, np.ndarray] = forecaster._panel.others
-    return columns
 
 
 def _check_columns(where: str, what: str, names: Any) -> None:

@@ -52,6 +52,11 @@ class Grid:
         return pd.date_range(self.first, periods=first + count, freq=self.step)[first:]
 
     @property
+    def said(self) -> str:
+        """Its step in a message."""
+        return str(self.step) if self.kind == "numbers" else str(self.step.freqstr)
+
+    @property
     def season(self) -> int | None:
         """Steps of the usual season of this frequency; None where it says nothing."""
         import pandas as pd

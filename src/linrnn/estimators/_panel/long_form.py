@@ -286,7 +286,10 @@ def _factorized(where: str, rows: Rows) -> tuple[np.ndarray, Any]:
                 f"{where}: column {name!r} must be all text or all numbers, got both. Turn it into "
                 f"text: table[{name!r}].astype(str)."
             )
-    codes, keys = pd.factorize(rows.ids, sort=table)
+    ids = rows.ids
+    if isinstance(ids, pd.CategoricalIndex):  # those without a row are no series
+        ids = ids.astype(ids.categories.dtype)
+    codes, keys = pd.factorize(ids, sort=table)
     return codes, keys.set_names(list(rows.names.id))
 
 
@@ -295,7 +298,7 @@ def _places(where: str, rows: Rows, codes: np.ndarray, keys: Any, grid: Grid) ->
     if (places < 0).any():
         k = int(np.flatnonzero(places < 0)[0])
         raise ArgumentError(
-            f"{where}: times must lie on one grid of steps of {_step(grid)}, got "
+            f"{where}: times must lie on one grid of steps of {grid.said}, got "
             f"{show(str(rows.stamps[k]))} of series {show(keys[codes[k]])}. Resample it, or pass "
             "freq=."
         )
@@ -325,13 +328,9 @@ def _check_steps(
         k = int(np.flatnonzero(gap)[0])
         stamp, following = rows.stamps[order[k]], rows.stamps[order[k + 1]]
         raise ArgumentError(
-            f"{where}: a series must go on in steps of {_step(grid)}, got a gap from {stamp} to "
+            f"{where}: a series must go on in steps of {grid.said}, got a gap from {stamp} to "
             f"{following} in series {show(keys[codes[order[k]]])}. {_FIX}"
         )
-
-
-def _step(grid: Grid) -> str:
-    return str(grid.step) if grid.kind == "numbers" else str(grid.step.freqstr)
 
 
 def _cells(
