@@ -1,4 +1,4 @@
-"""What a fit chose, for later values of some or all of its series."""
+"""Choices of a fit, put to later values of some or all of its series."""
 
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from linrnn.estimators._panel.totals import with_totals
 
 
 class Fit(NamedTuple):
-    """What stays the same whichever series are followed."""
+    """Choices of a fit, the same whichever series are followed."""
 
     keys: Any
     """Ids of all series that were fitted, those of totals last."""
