@@ -270,7 +270,7 @@ CONTRACTS = {
 FOREIGN = {
     ("cli._line.entries", "summary"): "a task of a package, which may state none",
     ("engine.replay.step", "shape"): "a leaf of a state, which may be no tensor",
-    ("estimators._forecast_series", "kind"): "a dtype of NumPy",
+    ("estimators._cells", "kind"): "a dtype of NumPy",
     ("estimators._inputs", "kind"): "a dtype of NumPy or pandas",
     ("tasks._reading.frame", "kind"): "a dtype of NumPy or pandas",
     ("learn._parts.windows", "documents"): "any module",

@@ -1,7 +1,5 @@
 """Series as they come: arrays, and what has an index and columns as pandas' do."""
 
-from decimal import Decimal
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,31 +111,11 @@ def read_series(where: str, what: str, y: Any, layout: str | None = None) -> Ser
             f"{where}: layout must be None or 'time_channels' for a frame, whose index is time, "
             f"got 'channels_time'. Pass {what}.T."
         )
-    as_numbers(where, what, y)
+    y = as_numbers(where, what, y)
     flat = y.ndim == 1
-    columns = [y.name] if flat else list(y.columns)
-    kinds = [y.dtype] if flat else list(y.dtypes)
-    for name, kind in zip(columns, kinds, strict=True):
-        if _of_objects(kind) or getattr(kind, "kind", "O") in "iuf":
-            continue
-        if flat:
-            raise ArgumentTypeError(
-                f"{where}: {what} must hold numbers, got dtype {kind}. Numbers of another "
-                f"dtype: {what}.astype(float)."
-            )
-        raise ArgumentTypeError(
-            f"{where}: each column of {what} must hold numbers, got {kind} in "
-            f"{show(name)}. Choose columns: {what}[[...]]; numbers of another dtype: "
-            f"{what}.astype(float)."
-        )
-    if any(map(_of_objects, kinds)):
-        cells = y.to_numpy(dtype=object).reshape(len(y), -1)
-        names = [""] if flat else [f" of column {show(name)}" for name in columns]
-        values = _of_cells(where, what, cells, [show(row) for row in y.index], names)
-        return Series(values, flat, None if flat and y.name is None else columns, y.index)
+    columns = None if flat and y.name is None else [y.name] if flat else list(y.columns)
     values = y.to_numpy(dtype=np.float64, na_value=np.nan)
-    named = None if flat and y.name is None else columns
-    return Series(_two_axes(where, what, values), flat, named, y.index)
+    return Series(_two_axes(where, what, values), flat, columns, y.index)
 
 
 def _read_array(where: str, what: str, y: Any, transpose: bool) -> Series:
@@ -152,12 +130,7 @@ def _read_array(where: str, what: str, y: Any, transpose: bool) -> Series:
             "each; those of one length are numpy.stack(series, axis=1)."
         ) from error
     refuse_kind(where, what, array.dtype)
-    if array.dtype.kind == "O" and 1 <= array.ndim <= 2:
-        cells = array.reshape(len(array), -1)
-        places = [f" of channel {c}" for c in range(cells.shape[1])] if array.ndim == 2 else [""]
-        numbers = _of_cells(where, what, cells, list(map(str, range(len(cells)))), places)
-        array = numbers.reshape(array.shape)
-    if array.dtype.kind not in "iuf":
+    if array.dtype.kind not in "biuf":
         raise ArgumentTypeError(
             f"{where}: {what} must hold real numbers, got dtype {array.dtype}. Convert it first, "
             "with numpy.asarray(..., dtype=float)."
@@ -167,39 +140,6 @@ def _read_array(where: str, what: str, y: Any, transpose: bool) -> Series:
     if transpose and array.ndim == 2:
         values = values.T
     return Series(_two_axes(where, what, values), flat, None, turned=transpose and not flat)
-
-
-def _of_objects(kind: Any) -> bool:
-    """Whether a dtype is NumPy's of any objects; pandas' kinds of text and categories are not."""
-    return isinstance(kind, np.dtype) and kind.kind == "O"
-
-
-def _of_cells(
-    where: str, what: str, cells: np.ndarray, rows: list[str], columns: list[str]
-) -> np.ndarray:
-    """Numbers (time, channels) of objects; None, NaN and pandas' NA are missing.
-
-    Raises:
-        ArgumentTypeError: an object is no number, with its row and column.
-    """
-    numbers = np.full(cells.shape, np.nan)
-    for (t, c), cell in np.ndenumerate(cells):
-        if cell is None or type(cell).__name__ == "NAType":
-            continue
-        if isinstance(cell, bool | np.bool_) or not isinstance(cell, Real | Decimal):
-            raise ArgumentTypeError(
-                f"{where}: each value of {what} must be a number, got {show(cell)} in row "
-                f"{rows[t]}{columns[c]}. Replace it, or choose columns of numbers. Numbers in "
-                f"text: {what}.astype(float)."
-            )
-        try:
-            numbers[t, c] = float(cell)
-        except OverflowError as error:
-            raise ArgumentError(
-                f"{where}: each value of {what} must be finite in float64, got {show(cell)} in row "
-                f"{rows[t]}{columns[c]}."
-            ) from error
-    return numbers
 
 
 def _lengths(y: Any) -> str:

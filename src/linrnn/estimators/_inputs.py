@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, ShapeError, show
+from linrnn.estimators._cells import check_column, needs_reading, of_column, of_objects
 
 _LONGEST = 400  # letters of somebody else's message
 
@@ -68,20 +69,56 @@ def as_numbers(where: str, what: str, data: Any) -> Any:
     if isinstance(data, Tensor):
         return _of_tensor(data)
     if hasattr(data, "iloc"):
-        _refuse_stacked(where, what, data)
+        return _of_pandas(where, what, data)
     if isinstance(data, (list, tuple)):
-        kinds = (Tensor, np.ma.MaskedArray)
-        special = any(isinstance(x, kinds) or hasattr(x, "iloc") for x in data)
-        return [as_numbers(where, what, x) for x in data] if special else data
-    if hasattr(data, "dtypes") and hasattr(data, "columns"):
-        _check_frame(where, what, data)
-        return data
+        return _of_list(where, what, data)
+    if isinstance(data, (str, bytes)):
+        refuse_kind(where, what, np.asarray(data).dtype)
     kind = getattr(getattr(data, "dtype", None), "kind", "")
     if kind:
         refuse_kind(where, what, data.dtype)
-    if isinstance(data, np.ma.MaskedArray) and kind in "biuf":
-        numbers: Any = data.astype(np.float64)
-        return numbers.filled(np.nan)
+    if isinstance(data, np.ma.MaskedArray) and kind in "biufO":
+        numbers: Any = data if kind == "O" else data.astype(np.float64)
+        data = numbers.filled(None if kind == "O" else np.nan)
+    if kind == "O" and not _all_parts(data.ravel().tolist()):
+        return of_objects(where, what, data)
+    return data
+
+
+def _of_list(where: str, what: str, data: Any) -> Any:
+    """Each part of a list of arrays, lists or tables; a list of cells as it came, if it may."""
+    if any(map(_is_part, {type(x) for x in data})):
+        return [as_numbers(where, f"{what}[{k}]", x) for k, x in enumerate(data)]
+    array = np.asarray(data)
+    refuse_kind(where, what, array.dtype)
+    return of_objects(where, what, array) if array.dtype.kind == "O" else data
+
+
+def _all_parts(cells: list[Any]) -> bool:
+    return bool(cells) and all(map(_is_part, {type(cell) for cell in cells}))
+
+
+def _is_part(kind: type) -> bool:
+    """Whether objects of a type have several cells."""
+    return issubclass(kind, (list, tuple, np.ndarray, Tensor)) or hasattr(kind, "iloc")
+
+
+def _of_pandas(where: str, what: str, data: Any) -> Any:
+    """A frame or a series; columns of objects, and sparse ones, become numbers."""
+    _refuse_stacked(where, what, data)
+    if data.ndim == 1:
+        refuse_kind(where, what, data.dtype)
+        check_column(where, what, data.dtype)
+        if not needs_reading(data.dtype):
+            return data
+        return type(data)(of_column(where, what, data), data.index, name=data.name)
+    _check_frame(where, what, data)
+    columns = [k for k, kind in enumerate(data.dtypes) if needs_reading(kind)]
+    if columns:
+        data = data.copy()
+    for k in columns:
+        name = data.columns[k]
+        data[name] = of_column(where, what, data.iloc[:, k], f" of column {show(name)}")
     return data
 
 
@@ -135,11 +172,9 @@ def as_target(where: str, y: Any, *, numeric: bool) -> Any:
         refuse_scalar(where, "y", y, "one answer for each series")
     if not numeric or y is None:
         return y
+    y = as_numbers(where, "y", y)
     array = np.asarray(y)
-    refuse_kind(where, "y", array.dtype)
-    if array.dtype.kind == "O" or not array.dtype.isnative:
-        return array.astype(np.float64)
-    return y
+    return y if array.dtype.isnative else array.astype(np.float64)
 
 
 def _refuse_stacked(where: str, what: str, table: Any) -> None:
@@ -172,9 +207,10 @@ def _of_tensor(data: Tensor) -> np.ndarray:
 
 
 def _check_frame(where: str, what: str, frame: Any) -> None:
-    for kind in frame.dtypes:
-        refuse_kind(where, what, kind)
     names = list(frame.columns)
+    for name, kind in zip(names, frame.dtypes, strict=True):
+        refuse_kind(where, what, kind)
+        check_column(where, what, kind, f" in {show(name)}")
     repeated = [name for k, name in enumerate(names) if name in names[:k]]
     if repeated:
         raise ArgumentError(

@@ -120,12 +120,9 @@ def _one(where: str, x: Any, layout: str | None) -> np.ndarray:
     check_rising(where, "a series of X", x)
     x = np.asarray(numbers)
     refuse_kind(where, "X", x.dtype)
-    if x.dtype.kind not in "biufO":
+    if x.dtype.kind not in "biuf":
         raise ArgumentTypeError(f"{where}: X must hold real numbers, got {x.dtype}.")
-    try:
-        x = x.astype(np.float64)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ArgumentTypeError(f"{where}: X must hold real numbers: {error}.") from error
+    x = x.astype(np.float64)
     if x.ndim not in (1, 2):
         raise ShapeError(
             f"{where}: a series of X must have shape (time,) or (time, channels), got {x.shape}."

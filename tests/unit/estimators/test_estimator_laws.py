@@ -335,8 +335,8 @@ def test_a_forecaster_reads_masks_and_tensors():
         (TABLE[..., None].astype("datetime64[D]"), KIND, None, "must hold numbers, got dates"),
         (TABLE.astype(str), KIND, None, "must hold numbers, got text"),
         (TABLE, KIND, 1.0, "dt must have a row of numbers for each series, got 1.0"),
-        (TABLE, KIND, [["a"] * 30] * 12, "dt must hold numbers"),
-        ([[10**400] * 5] * 12, KIND, None, "too large"),
+        (TABLE, KIND, [["a"] * 30] * 12, r"dt\[0\] must hold numbers"),
+        ([[10**400] * 5] * 12, KIND, None, "must be finite in float64"),
     ],
 )
 def test_what_is_no_number_is_named(cls, X, y, dt, text):

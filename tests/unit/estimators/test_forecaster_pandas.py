@@ -129,7 +129,7 @@ def test_numbers_in_object_columns_are_read():
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("cell", ["1.5", "x", True, 1j, pd.NaT, pd.Timestamp("2024-01-01"), [1.0]])
+@pytest.mark.parametrize("cell", ["1.5", "x", 1j, pd.NaT, pd.Timestamp("2024-01-01"), [1.0]])
 def test_what_is_no_number_is_refused_with_its_row_and_column(cell):
     y = pd.Series(WAVE.astype(object), name="sold", index=pd.RangeIndex(1000, 1120))
     y.at[1007] = cell
@@ -140,7 +140,7 @@ def test_what_is_no_number_is_refused_with_its_row_and_column(cell):
     with pytest.raises(ArgumentTypeError, match=r"in row 7\."):
         forecaster().fit(y.to_numpy())
     pair = np.stack([WAVE.astype(object), y.to_numpy()], 1)
-    with pytest.raises(ArgumentTypeError, match=r"in row 7 of channel 1"):
+    with pytest.raises(ArgumentTypeError, match=r"in row 7 of column 1"):
         forecaster().fit(pair)
 
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 
-from linrnn.errors import ArgumentError, ArgumentTypeError, ShapeError, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, ShapeError, show
+from linrnn.estimators._cells import of_column
+from linrnn.estimators._inputs import as_numbers
 from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.calendar import Grid, as_stamps, grid_of, kind_of
 
@@ -134,11 +135,10 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
             return _long(where, what, table, names, "long", others)
         names = replace(names, time=str(table.index.name or names.time))
         return _indexed(where, what, table, names, "wide")
-    if isinstance(table, torch.Tensor):
-        table = table.detach().cpu()
-        table = table.double() if table.is_floating_point() else table
     try:
-        array = np.asarray(table)
+        array = np.asarray(as_numbers(where, what, table) if np.ndim(table) else None)
+    except LinrnnError:
+        raise
     except (ValueError, TypeError):  # rows of other lengths
         array = np.empty(0, dtype=object)
     if array.dtype.kind not in "biuf":
@@ -236,13 +236,7 @@ def _long(where: str, what: str, table: Any, names: Names, form: Form, others: b
 
 
 def _numbers(where: str, what: str, column: Any) -> np.ndarray:
-    try:
-        values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"{where}: {what} must hold numbers, got {column.dtype}. Turn categories into columns "
-            "of 0 and 1: pandas.get_dummies."
-        ) from error
+    values = of_column(where, what, column)
     if np.isinf(values).any():
         raise ArgumentError(f"{where}: {what} must be finite, got infinity.")
     return values
