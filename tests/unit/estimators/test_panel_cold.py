@@ -22,10 +22,24 @@ def shop(name, n, level):
 LONG = pd.concat([shop(f"s{k}", 77, 20.0 * (k + 1)) for k in range(4)])
 
 
-def bands(table, name, static=None):
+def bands(table, name, static=None, known=()):
     rows = table.drop(columns="size")
-    band = PanelForecaster(7, 7).fit(rows, static).predict_interval()
+    X = None
+    if known:
+        later = pd.date_range(DAYS[-1] + pd.Timedelta(1, "D"), periods=7)
+        rows = rows.assign(promo=promo(rows["ds"]))
+        rows["y"] += 30 * rows["promo"]
+        X = pd.concat(
+            pd.DataFrame({"unique_id": key, "ds": later, "promo": promo(later)})
+            for key in rows["unique_id"].unique()
+        )
+    band = PanelForecaster(7, 7, known=known).fit(rows, static).predict_interval(X=X)
     return band[band["unique_id"] == name]
+
+
+def promo(days):
+    """1 on a day of three, about."""
+    return np.asarray(pd.DatetimeIndex(days).dayofyear * 7 % 10 < 3, dtype=float)
 
 
 @pytest.mark.parametrize("with_static", [False, True], ids=["alone", "static"])
@@ -42,6 +56,16 @@ def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, wit
     assert (band["y"] - came).abs().max() < 25
     old = bands(table, "s2", static)
     assert (old["y_upper"] - old["y_lower"]).max() < 10
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_a_series_of_few_values_is_judged_with_inputs_that_are_known_too(n):
+    """Of 28 days after such series, bands of methods for long ones held 1."""
+    band = bands(pd.concat([LONG, shop("new", n, 60.0)]), "new", known=("promo",))
+    assert np.isfinite(band[["y", "y_lower", "y_upper"]].to_numpy()).all()
+    came = 60.0 + 10 * (band["ds"].dt.day_of_week > 4) + 30 * promo(band["ds"])
+    held = (band["y_lower"] <= came) & (came <= band["y_upper"])
+    assert held.mean() >= 0.8
 
 
 def test_the_forecast_of_long_series_hangs_little_on_a_new_one():

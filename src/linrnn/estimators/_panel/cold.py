@@ -7,6 +7,7 @@ import numpy as np
 
 from linrnn.estimators._panel.bands import USUAL, Bands, share_of_level, spread_among
 from linrnn.estimators._panel.batch import Batch, change_scale
+from linrnn.estimators._panel.ridge import Inputs
 from linrnn.estimators._panel.selection import Trial, came_after, scores_of, weights_of
 
 _ROWS = 2000
@@ -28,6 +29,7 @@ def judge_cut(
     batch: Batch,
     season: int,
     horizon: int,
+    inputs: Inputs | None,
     few: int,
     trial: Trial,
     bands: Bands,
@@ -37,7 +39,7 @@ def judge_cut(
     """Let all contestants forecast from ``few`` values, which is all that they are shown.
 
     Args:
-        batch, season, horizon: as of a forecast.
+        batch, season, horizon, inputs: as of a forecast; of the inputs, those known ahead are read.
         few: values before each origin.
         trial: its origins and contestants are these.
         bands: of long series.
@@ -55,7 +57,8 @@ def judge_cut(
         return None
     places = ends[:, None] - few + np.arange(few)
     parts = Batch(batch.y[series[:, None], places], np.full(len(series), few))
-    said = say(parts, season, horizon, which, None)
+    known = _known(inputs, series, places[:, 0], few + horizon)
+    said = say(parts, season, horizon, which, known)
     scale = change_scale(parts, season)
     came = came_after(batch, series, ends, horizon)
     absent = np.full(came.shape, np.nan)
@@ -75,3 +78,15 @@ def judge_cut(
     if len(unit) < _FEWEST:
         return None
     return Cut(scores[:, 0], float(np.quantile(unit, USUAL)) / bands.width(USUAL))
+
+
+def _known(
+    inputs: Inputs | None, series: np.ndarray, starts: np.ndarray, steps: int
+) -> Inputs | None:
+    """Inputs that are known ahead, of some steps from a start on in each cut series."""
+    if inputs is None or not inputs.known.shape[2]:
+        return None
+    places = starts[:, None] + np.arange(steps)
+    known = inputs.known[series[:, None], places]
+    rows = len(series)
+    return Inputs(known, np.zeros((rows, steps, 0)), np.zeros((rows, 0)))

@@ -52,8 +52,7 @@ def choose(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> Ch
     absent = np.full((len(batch.n), horizon), np.nan)
     now = stacked({name: said.get(name, absent) for name in trial.names}, trial.names)
     scores, bands = scores_of(trial), calibrate(batch, trial, horizon)
-    if inputs is None or not inputs.known.shape[2]:
-        scores, bands = _of_cold_series(batch, season, horizon, trial, scores, bands)
+    scores, bands = _of_cold_series(batch, season, horizon, inputs, trial, scores, bands)
     can = ~np.isnan(now).any(2)
     weights = weights_of(scores, can)
     # a series that was never judged has its last value
@@ -63,7 +62,13 @@ def choose(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> Ch
 
 
 def _of_cold_series(
-    batch: Batch, season: int, horizon: int, trial: Trial, scores: np.ndarray, bands: Bands
+    batch: Batch,
+    season: int,
+    horizon: int,
+    inputs: Inputs | None,
+    trial: Trial,
+    scores: np.ndarray,
+    bands: Bands,
 ) -> tuple[np.ndarray, Bands]:
     """Scores and bands, those of series without an origin from the others cut to their length.
 
@@ -73,7 +78,7 @@ def _of_cold_series(
     never = ~(~np.isnan(trial.errors)).any((0, 2, 3))
     scores, size = scores.copy(), bands.size.copy()
     for few in np.unique(batch.n[never]).tolist():
-        cut = judge_cut(batch, season, horizon, few, trial, bands, say=say)
+        cut = judge_cut(batch, season, horizon, inputs, few, trial, bands, say=say)
         if cut is not None:
             alike = never & (batch.n == few)
             scores[:, alike], size[alike] = cut.scores[:, None], cut.size
