@@ -39,7 +39,7 @@ def bands(table, name, static=None, known=()):
 
 def promo(days):
     """1 on a day of three, about."""
-    return np.asarray(pd.DatetimeIndex(days).dayofyear * 7 % 10 < 3, dtype=float)
+    return np.asarray(pd.DatetimeIndex(days).day_of_year * 7 % 10 < 3, dtype=float)
 
 
 @pytest.mark.parametrize("with_static", [False, True], ids=["alone", "static"])
@@ -60,7 +60,7 @@ def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, wit
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_a_series_of_few_values_is_judged_with_inputs_that_are_known_too(n):
-    """Of 28 days after such series, bands of methods for long ones held 1."""
+    """Bands of methods for long series held 1 of the 28 days after such series."""
     band = bands(pd.concat([LONG, shop("new", n, 60.0)]), "new", known=("promo",))
     assert np.isfinite(band[["y", "y_lower", "y_upper"]].to_numpy()).all()
     came = 60.0 + 10 * (band["ds"].dt.day_of_week > 4) + 30 * promo(band["ds"])
