@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from sb3_contrib import RecurrentPPO
 from stable_baselines3.common.callbacks import ConvertCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from _report import RESULTS, command_line, conditions, section, table, write_lines
@@ -58,6 +59,7 @@ def agent(name: str, steps: int, width: int) -> RecurrentPPO:
     env = DummyVecEnv([Noise] * ENVIRONMENTS)
     sizes = {"n_steps": steps, "batch_size": steps * ENVIRONMENTS // 4, "n_epochs": EPOCHS}
     made = RecurrentPPO(policy, env, policy_kwargs=options, seed=0, device="cpu", **sizes)
+    made.set_logger(Logger(folder=None, output_formats=[]))  # without one a folder is made
     made._setup_learn(sys.maxsize)
     collect(made)
     return made

@@ -61,8 +61,10 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
 
     Example:
         >>> from sb3_contrib import RecurrentPPO
+        >>> from stable_baselines3.common.logger import Logger
         >>> options = {"mixer": "mingru", "lstm_hidden_size": 32}
         >>> model = RecurrentPPO(RNNPolicy, "CartPole-v1", policy_kwargs=options, n_steps=64)
+        >>> model.set_logger(Logger(folder=None, output_formats=[]))  # or it makes a folder
         >>> _ = model.learn(128)
         >>> action, state = model.predict(model.observation_space.sample())
     """

@@ -1,5 +1,8 @@
 """Policies of Stable-Baselines3 with memory: losses beside a loop, padding, files, spaces."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -207,6 +210,17 @@ def test_a_file_has_the_policy_and_goes_on(mixer, tmp_path):
     )
     assert len(returns) == 4
     assert max(lengths) <= 6
+
+
+def test_the_example_of_the_page_leaves_its_own_file_alone(tmp_path, monkeypatch):
+    """Without a logger, the folder of a log stays among the temporary files."""
+    page = Path(__file__).parents[3] / "docs" / "agents.md"
+    example = re.search(r"```py\n(from sb3_contrib.*?)```", page.read_text("utf-8"), re.DOTALL)[1]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    short = example.replace("learn(20_000)", "learn(8)").replace("64}", "8}, n_steps=8, n_epochs=1")
+    exec(compile(short, str(page), "exec"), {})
+    assert [path.name for path in tmp_path.iterdir()] == ["agent.zip"]
 
 
 @pytest.mark.unchecked
