@@ -283,6 +283,14 @@ def what_is(path: Path) -> str:
         return "no such file"
 
 
+def no_folder(path: Path) -> str:
+    """Describe what is at a path that is no folder."""
+    kind = what_is(path)
+    if kind == "no such file":
+        return "no such folder"
+    return "a file" if os.path.isfile(path) else kind
+
+
 def address(file: BinaryIO, path: Path) -> str:
     """A path that leads to a file which is open, for libraries that take nothing else.
 

@@ -29,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     watcher = _watcher(args)
     if args.state is not None and args.state.exists():
         watcher.stream.load(args.state)
+    if args.state is not None:
+        watcher.stream.save(args.state)  # or the end of a long input would say that it cannot be
     number = 1
     try:
         with Lines(sys.stdin.fileno()) as blocks:
@@ -78,10 +80,10 @@ _EPILOG = """A language model prints the surprise of each line in bits, bits per
   linrnn stream RUN --quantile 0.99 < server.log
 Lines marked with ! are above --above or --quantile. A line of more than 1 MiB is read in pieces.
 
-Any other model reads lines of numbers, separated by commas or blanks: one or several steps a line,
-in the units of the data, or token ids. After each line it prints a class and its probability, or
-numbers. Numbers are scaled as in training. Some tasks, such as images, cannot scale a single step:
-then scale the numbers yourself, as a note on standard error says.
+Any other model reads lines of numbers with a decimal point, separated by commas or blanks: one or
+several steps a line, in the units of the data, or token ids. After each line it prints a class and
+its probability, or numbers. Numbers are scaled as in training. Some tasks, such as images, cannot
+scale a single step: then scale the numbers yourself, as a note on standard error says.
 
 With --json each answer is one line of JSON.
 

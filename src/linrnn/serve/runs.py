@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from linrnn._files.door import no_folder
 from linrnn.errors import ArgumentError, RunFolderError
 from linrnn.train.context import Trained, open_run
 from linrnn.train.folder import RunFolder
@@ -18,7 +19,9 @@ def open_runs(path: Path) -> dict[str, Trained]:
         ArgumentError: a model whose state grows with what was read.
     """
     if not path.is_dir():
-        raise RunFolderError(f"serve: {path} must be a run folder, got no such folder.")
+        raise RunFolderError(f"serve: {path} must be a run folder, got {no_folder(path)}.")
+    if (path / "panel.json").is_file():
+        RunFolder(path).load_config()  # which says what it holds
     folders = [path]
     if not RunFolder(path).config.is_file():
         folders = sorted(one for one in path.iterdir() if RunFolder(one).config.is_file())

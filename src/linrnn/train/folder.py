@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from linrnn import __version__
-from linrnn._files.door import DoorError, check_folder, make_folder, read_bytes
+from linrnn._files.door import DoorError, check_folder, make_folder, no_folder, read_bytes
 from linrnn._files.reading import reading
 from linrnn._files.storage import (
     exclusive,
@@ -182,7 +182,7 @@ class RunFolder:
         """
         if not self.path.is_dir():
             raise RunFolderError(
-                f"{self.path}: a run folder must exist, got no such folder. Check the path."
+                f"{self.path}: a run folder must exist, got {no_folder(self.path)}. Check the path."
             )
         if not os.path.lexists(self.config):
             fix = "Give the folder that `linrnn train` printed."

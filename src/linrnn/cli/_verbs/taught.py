@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn._options.numbers import number, whole
 from linrnn.backbone import SequenceModel
-from linrnn.cli._verbs.watch import Answers
+from linrnn.cli._verbs.watch import Answers, without_mark
 from linrnn.errors import DataError
 from linrnn.learn import LearningSession
 from linrnn.tasks import IGNORE, Task
@@ -72,7 +72,7 @@ class Lessons:
 
     def parse(self, line: bytes, place: int) -> Any:
         """Steps, and their target where there is one; a blank line is passed over."""
-        words = self._split(line.strip(), place)
+        words = self._split(without_mark(line, place).strip(), place)
         if not words.x and not words.target:
             return None
         if not words.x:

@@ -1,5 +1,6 @@
 """The answers of ``linrnn stream`` to lines: their surprise in bits, or the model's outputs."""
 
+import codecs
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -153,6 +154,7 @@ class Answers:
 
     def parse(self, line: bytes, place: int) -> Any:
         """One or more steps; a blank line is passed over."""
+        line = without_mark(line, place)
         words = line.replace(b",", b" ").split()
         return self.steps(words, place) if words else None
 
@@ -212,6 +214,11 @@ class Answers:
             drift = {} if self._drifting is None else {"drift": self._drifting.channels}
             return json_line(joined({"values": numbers}, drift))
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
+
+
+def without_mark(line: bytes, place: int) -> bytes:
+    """A line of numbers without the mark of UTF-8, with which some programs begin a text."""
+    return line.removeprefix(codecs.BOM_UTF8) if place == 1 else line
 
 
 _UNITS = "Are they in the units of the training data?"

@@ -122,6 +122,7 @@ def read_table(frame: "Frame", roles: Roles, *, value: bool = True) -> Table:
     if not valued:
         return Table(table.iloc[:0], table, None, unread)
     table[roles.value] = frame.values([roles.value], missing=True)[:, 0]
+    _check_once(frame, table, roles)
     observed = _up_to_the_last_value(table, roles)
     if value or observed.any():
         _check_valued(frame, table, observed, roles)
@@ -150,6 +151,27 @@ def _check_filled(frame: "Frame", roles: Roles) -> None:
                 f"{frame.where}: column {name} must say something in every row, got an empty cell "
                 f"in {frame.place(cells.index(''))}. Fill it, or leave the row out."
             )
+
+
+def _check_once(frame: "Frame", table: Any, roles: Roles) -> None:
+    """Each series has one row for a time."""
+    columns = [*roles.id, roles.time]
+    twice = table.duplicated(columns).to_numpy()
+    if twice.any():
+        row = int(np.flatnonzero(twice)[0])
+        same = (table[columns] == table[columns].iloc[row]).all(axis=1).to_numpy()
+        first = int(np.flatnonzero(same)[0])
+        raise DataError(
+            f"{frame.where}: a series must have one row for a time, got "
+            f"{table[roles.time].iloc[row]} twice in {_series(table, roles, row)}, in "
+            f"{frame.place(first)} and {frame.place(row)}. Remove one, or add up what belongs "
+            "together."
+        )
+
+
+def _series(table: Any, roles: Roles, row: int) -> str:
+    ids = [table[name].iloc[row] for name in roles.id]
+    return "series " + ", ".join(map(str, ids))
 
 
 def _up_to_the_last_value(table: Any, roles: Roles) -> np.ndarray:

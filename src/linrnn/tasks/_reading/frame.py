@@ -17,7 +17,7 @@ from linrnn.tasks._reading.rows import Lines, filled_lines, numbers_of, split_ro
 _MISSING = frozenset({"", "nan", "na", "n/a", "null", "none", "?"})
 _UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
 
-FILL = "Fill missing values, or pass --task.missing mask or ffill."
+FILL = "Fill missing values, or train with --task.missing mask or ffill."
 """Advice on missing values, for messages."""
 
 

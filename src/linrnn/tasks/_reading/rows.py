@@ -5,6 +5,7 @@ NumPy splits tables and the module csv rows that may end early; what both pass o
 7.2 s of a processor for the numbers of 200 MB where ``numpy.loadtxt`` takes 2.6 s.
 """
 
+import codecs
 import csv
 import re
 from collections.abc import Sequence
@@ -47,10 +48,21 @@ def filled_lines(path: Path, content: bytes) -> Lines:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: the file must be text in UTF-8, got other bytes.") from error
+        raise DataError(
+            f"{path}: the file must be text in UTF-8, got {_said(content, error.start)}. Save it "
+            "as UTF-8, or name a file that is a table."
+        ) from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     places = [place for place, line in enumerate(lines, 1) if line and not line.isspace()]
     return Lines(places, [lines[place - 1] for place in places])
+
+
+def _said(content: bytes, place: int) -> str:
+    """Bytes that are no UTF-8: their place, and what they look like."""
+    if content[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "UTF-16"
+    line = 1 + content.count(b"\n", 0, place)
+    return f"the byte {content[place : place + 1].hex()} in line {line}"
 
 
 def split_rows(path: Path, lines: Lines) -> list[list[str]]:

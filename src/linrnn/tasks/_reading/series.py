@@ -148,8 +148,8 @@ def check_series(path: Path | str, series: Series, missing: bool) -> None:
             step, channel = bad[0]
             raise DataError(
                 f"{path}: values must be finite, got {x[step, channel]} in sequence {place}, "
-                f"step {step + 1}, channel {channel + 1}. Remove or fill such values, or say "
-                "--task.missing mask or ffill if they are missing."
+                f"step {step + 1}, channel {channel + 1}. Remove or fill such values, or "
+                "train with --task.missing mask or ffill if they are missing."
             )
 
 
