@@ -3,6 +3,7 @@
 Tensors are so small that what a CPU computes in their place takes little beside Python.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from _memory_calls import memory, op_of, options_of
 from cells import CELLS
+from linrnn import mixers
 from linrnn.mixers.hgrn import hgrn
 from linrnn.mixers.rg_lru import rg_lru
 from linrnn.ops import (
@@ -20,6 +22,7 @@ from linrnn.ops import (
     linear_scan,
     log_linear_scan,
     selective_scan,
+    use_backend,
 )
 from linrnn.ops.conv import siso
 
@@ -124,6 +127,17 @@ def cell(
     return run, tuple(given.values())
 
 
+def layer(name: str, shape: Shape = (2, 128, 16)) -> Call:
+    """A mixer with its default options, by the parameters too."""
+    module, x = mixers.load(name)(shape[2]), _leaf(*shape)
+
+    def run() -> Tensor:
+        with use_backend("triton"):
+            return module(x)[0]
+
+    return run, (x, *module.parameters())
+
+
 def memories(kind: str) -> Call:
     """A matrix memory of 64 keys and values."""
     shape = memory(kind, (1, 64, 2, 64, 64), 1)
@@ -137,6 +151,9 @@ def memories(kind: str) -> Call:
     run = lambda: op_of(kind)(**given, **options, backend="triton")[0]  # noqa: E731
     return run, tuple(given.values())
 
+
+#: Layers of complex modes, whose parameters are few and their formulas long; and one without.
+LAYERS = ("s4d", "s4", "s5", "dss", "dlr", "gss", "h3", "lru", "mamba2")
 
 #: By their names.
 CALLS: dict[str, Callable[[], Call]] = {
@@ -158,6 +175,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "outer_scan, decays by channel": lambda: memories("outer, by channel"),
     "delta_scan": lambda: memories("delta"),
     "delta_scan, decays by head": lambda: memories("delta, by head"),
+    **{f"layer, {name}": functools.partial(layer, name) for name in LAYERS},
 }
 
 

@@ -48,7 +48,7 @@ class Elementwise(NamedTuple):
     """In PyTorch."""
     cotangents: Cotangents
     triton: str | None
-    """A format for its arguments, which may call what is in ``cell_scan/_triton_functions.py``;
+    """A format for its arguments, which may call what is in ``cell_scan/triton_functions.py``;
     None where Triton has nothing for it."""
     weight: int = 1
     """Additions that take about as long in a Triton kernel."""

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from linrnn.compute.modes import may_look
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, copy, double, held
-from linrnn.nn.discretise import exp_less_one
+from linrnn.mixers._families.systems import Systems, copy, double, number
+from linrnn.nn.diagonal import diagonal_steps
+from linrnn.nn.discretise import exp_less_one, zoh
 from linrnn.nn.hippo import check_dt, draw_log_dt, hippo_normal
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import siso
@@ -131,6 +132,11 @@ class DSS(Systems):
         Raises:
             ArgumentError: a mode grows by more over ``length`` steps than a state can hold.
         """
+        if self.A_log is not None and not self.separate_dt:
+            a, b = diagonal_steps(
+                self.A_log[None], self.A_im[None], self.log_dt[:, None], times=times
+            )
+            return siso.System(a, b, number(self.C_re, self.C_im), self.D)
         re = self.A_re if self.A_log is None else -bounded_exp(self.A_log.double())
         assert re is not None
         lam, dt = double(re, self.A_im), bounded_exp(self.log_dt.double())[..., None]
@@ -141,10 +147,10 @@ class DSS(Systems):
             rate = dt * lam
         c = double(self.C_re, self.C_im)
         if self.kernel == "exp":
-            a, gain = held(rate, times)
+            a, gain = _held(rate, times)
             return siso.System(a, gain * dt, c, self.D)
         rate = self._limited(rate)
-        a, gain = held(rate, times)
+        a, gain = _held(rate, times)
         # a power above 1 divides b, or c would underflow
         b = gain * dt * (-rate.real.clamp(min=0) * self.length).exp()
         return siso.System(a, b, c * lam * _inverse(self._total(rate) * lam), self.D)
@@ -171,6 +177,11 @@ class DSS(Systems):
         angle = rate.imag * self.length
         turn = torch.polar(torch.ones_like(angle), angle)
         return less_one * torch.where(rate.real > 0, -turn, 1)
+
+
+def _held(rate: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
+    """`zoh` of steps of length 1, or of ``times`` (...)."""
+    return zoh(rate, rate.real.new_ones(()) if times is None else times.double()[..., None, None])
 
 
 def _common_dt(dt_re: Tensor, dt_im: Tensor, lam: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, double, held
+from linrnn.mixers._families.systems import Systems, number
+from linrnn.nn.diagonal import diagonal_steps
 from linrnn.nn.heads import head_norm
-from linrnn.nn.parameters import bounded_exp, empty_parameters
+from linrnn.nn.parameters import empty_parameters
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
@@ -123,9 +124,8 @@ class GSS(Systems):
 
     def system(self, times: Tensor | None = None) -> siso.System:
         """The discretised systems, in double precision; of times (...) those of each."""
-        lam = double(-bounded_exp(self.A_log.double()), bounded_exp(self.A_im_log.double()))[None]
-        a, b = held(lam, times)
-        return siso.System(a, b, double(self.C_re, self.C_im), self.D)
+        a, b = diagonal_steps(self.A_log[None], self.A_im_log[None], None, im_log=True, times=times)
+        return siso.System(a, b, number(self.C_re, self.C_im), self.D)
 
     def _project_in(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The system's input and the gate."""

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, copy, double, shared_systems
+from linrnn.mixers._families.systems import Systems, copy, double
+from linrnn.nn.diagonal import shared_systems
 from linrnn.nn.hippo import MEASURES, NPLR, check_dt, check_pairs, draw_log_dt, nplr
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dplr

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.systems import Systems, copy, double, shared_systems
+from linrnn.mixers._families.systems import Systems, copy, number
+from linrnn.nn.diagonal import diagonal_steps, shared_systems
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import (
     INITS,
@@ -161,20 +162,25 @@ class S4D(Systems):
         return part(d_model=self.d_model, modes=self.modes)
 
     def system(self, times: Tensor | None = None) -> siso.System:
-        """The discretised systems, in double precision; of times (...) those of each."""
-        A = self._each(double(-bounded_exp(self.A_log.double()), self.A_im))  # (d_model, modes)
-        dt = bounded_exp(self.log_dt.double())[:, None]  # (d_model, 1)
-        if times is not None:
-            dt = times.double()[..., None, None] * dt
-        a, b = DISCRETISATIONS[self.discretisation](A, dt)
-        c = double(self.C_re, self.C_im)
+        """The discretised systems; of times (...) those of each."""
+        a, b = diagonal_steps(
+            self.A_log, self.A_im, self.log_dt[:, None], rule=self.discretisation, times=times
+        )
+        c = number(self.C_re, self.C_im)
         if self.B_re is not None:
-            b = b * self._each(double(self.B_re, self.B_im))
+            b = b * self._each(number(self.B_re, self.B_im))
         if self.A_im is not None:
             c = 2 * c  # a mode and its conjugate
             if self.bandlimit is not None:
-                c = torch.where(dt * A.imag.abs() > pi * self.bandlimit, 0, c)
+                c = torch.where(self._angles(times) > pi * self.bandlimit, 0, c)
         return siso.System(a, b, c, self.D)
+
+    def _angles(self, times: Tensor | None) -> Tensor:
+        """The angle of each mode in a step, (..., d_model, modes), without a sign."""
+        assert self.A_im is not None
+        dt = bounded_exp(self.log_dt.double())[:, None]  # (d_model, 1)
+        dt = dt if times is None else times.double()[..., None, None] * dt
+        return dt * self._each(self.A_im.double()).abs()
 
     def _each(self, systems: Tensor) -> Tensor:
         """Rows of systems, repeated for every channel that has the system."""

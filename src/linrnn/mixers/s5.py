@@ -1,6 +1,7 @@
 """S5, one state-space system for all channels."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import ClassVar, Literal
 
 import torch
@@ -11,9 +12,10 @@ from linrnn.compute.precision import in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
+from linrnn.nn.diagonal import diagonal_steps
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import check_dt, check_pairs, draw_log_dt, hippo_normal
-from linrnn.nn.parameters import bounded_exp, empty_parameters
+from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import fft_scan
 from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.pair_scan import pair_scan
@@ -187,13 +189,18 @@ class S5(Mixer):
 
     def _discretise(self, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``(a, gain)``, each (P,), of times (...) each (..., P), computed in double precision."""
-        re = self.A_re.double().clamp(max=_CLIP) if self.clip_eigs else self.A_re.double()
-        dt = self.step_rescale * bounded_exp(self.log_dt.double())
-        if times is not None:
-            dt = times.double()[..., None] * dt
-        a, gain = DISCRETISATIONS[self.discretisation](torch.complex(re, self.A_im.double()), dt)
-        dtype = torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64
-        return a.to(dtype), gain.to(dtype)
+        a, gain = diagonal_steps(
+            self.A_re[None],
+            self.A_im[None],
+            self.log_dt[None],
+            rule=self.discretisation,
+            re_log=False,
+            largest=_CLIP if self.clip_eigs else inf,
+            scale=self.step_rescale,
+            dtype=torch.complex128 if self.A_re.dtype == torch.float64 else torch.complex64,
+            times=times,
+        )
+        return a.squeeze(-2), gain.squeeze(-2)
 
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
         """``gain * (B x)`` in pairs (..., P, 2), as one product with interleaved real rows."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn.parameters import LARGEST_LOG
 
-_SMALL = 1e-2  # where z is smaller, six terms of the series are exact to 2e-16
+SMALL = 1e-2  # where z is smaller, six terms of the series are exact to 2e-16
 _TERMS = 6
 _DOUBLINGS, _DEGREE = 30, 18  # of a matrix of norm 1 the series ends at the rounding of float64
 
@@ -39,7 +39,7 @@ def zoh(lam: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
         tensor([0.0010, 0.0010])
     """
     a, less_one, z = exp_less_one(lam, dt)
-    small = z.abs() < _SMALL
+    small = z.abs() < SMALL
     gain = less_one / torch.where(small, 1, lam)
     # 1 + z/2 + z^2/6 + ...: near 0 the quotient has no gradient, whose two parts cancel
     series = torch.ones_like(z)

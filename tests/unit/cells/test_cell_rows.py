@@ -53,7 +53,7 @@ def test_the_machine_has_the_operation(op):
 def test_triton_has_the_functions_of_a_row(op):
     text = ELEMENTWISE[op].triton
     source = (
-        Path(operations.__file__).parents[1] / "ops/cell/cell_scan/_triton_functions.py"
+        Path(operations.__file__).parents[1] / "ops/cell/cell_scan/triton_functions.py"
     ).read_text()
     for name in re.findall(r"(?<![.\w])([a-z]\w*)\(", text or ""):
         assert f"def {name}(" in source

@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from linrnn.compute.precision import without_autocast
+from linrnn.compute.precision import wide, without_autocast
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers.modal import stand_in
-from linrnn.nn.discretise import zoh
 from linrnn.nn.modal import Modes
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
@@ -95,7 +94,7 @@ class Systems(Mixer):
         system = self.system()
         u = system.d.new_zeros(1, length, self.d_model, dtype=torch.float64)
         u[:, 0] = 1
-        h = u.new_zeros(1, self.d_model, self.modes, dtype=system.c.dtype)
+        h = u.new_zeros(1, self.d_model, self.modes, dtype=system[0].dtype)
         return self.run(system, u, h, None, varying=False)[0].transpose(1, 2)
 
     def distilled(self, modes: Iterable[Modes]) -> Mixer:
@@ -103,14 +102,14 @@ class Systems(Mixer):
         return stand_in(self, *modes) if self.filters else super().distilled(modes)
 
 
-def held(rate: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`zoh` of steps of length 1, or of ``times`` (...)."""
-    return zoh(rate, rate.real.new_ones(()) if times is None else times.double()[..., None, None])
-
-
 def double(re: Tensor, im: Tensor | None = None) -> Tensor:
     """A parameter, or its two parts, in double precision."""
     return re.double() if im is None else torch.complex(re.double(), im.double())
+
+
+def number(re: Tensor, im: Tensor | None = None) -> Tensor:
+    """The same in a parameter's own precision, which is single precision at least."""
+    return wide(re) if im is None else torch.complex(wide(re), wide(im))
 
 
 def copy(value: Tensor, re: Tensor | None, im: Tensor | None = None) -> None:
@@ -119,9 +118,3 @@ def copy(value: Tensor, re: Tensor | None, im: Tensor | None = None) -> None:
         re.copy_(value.real)
     if im is not None:
         im.copy_(value.imag)
-
-
-def shared_systems(systems: Tensor, channels: int) -> Tensor:
-    """The rows (systems, ...) repeated for all channels: channel c has row c modulo systems."""
-    copies = channels // len(systems)
-    return systems if copies == 1 else systems.repeat(copies, *[1] * (systems.ndim - 1))

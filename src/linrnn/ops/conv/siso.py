@@ -37,8 +37,8 @@ RESET_BLOCK = 16
 class System(NamedTuple):
     """``h_t = a h_{t-1} + b u_t``, ``y_t = Re sum_m c_m h_{t,m} + d u_t``, for every channel.
 
-    The first three are (channels, modes) and float64 or complex128: a rounding of ``a`` to
-    float32 would be an error of the phase that grows with the distance in time. ``a`` and ``b``
+    The first three are (channels, modes). ``a`` and ``b`` are float64 or complex128: a rounding of
+    ``a`` to float32 would be an error of the phase that grows with the distance in time. They
     are (1, modes) where the channels share their modes, whose powers are then held once. They may
     have the axes of batch and time before these, for `varying` and `step`.
     """

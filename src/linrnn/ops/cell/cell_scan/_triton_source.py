@@ -410,7 +410,7 @@ def load(text: str) -> Any:
 
     Triton, which is imported by the first call, reads the text again, through `linecache`.
     """
-    functions = importlib.import_module("linrnn.ops.cell.cell_scan._triton_functions")
+    functions = importlib.import_module("linrnn.ops.cell.cell_scan.triton_functions")
     walk, tile = (
         importlib.import_module(f"linrnn.ops.linear.linear_scan.triton_{x}")
         for x in ("walk", "tile")

@@ -56,6 +56,7 @@ def _power(k, like):
 @triton.jit
 @no_type_check
 def exp(x):
+    """``exp(x)``."""
     p, k = _reduced(x)
     half = k >> 1  # the power itself may be beyond the normal numbers
     return (1 + p) * _power(half, x) * _power(k - half, x)
@@ -64,6 +65,7 @@ def exp(x):
 @triton.jit
 @no_type_check
 def expm1(x):
+    """``exp(x) - 1``."""
     p, k = _reduced(x)
     half = k >> 1
     large = (1 + p) * _power(half, x) * _power(k - half, x)
@@ -75,6 +77,7 @@ def expm1(x):
 @triton.jit
 @no_type_check
 def log1p(x):
+    """``log(1 + x)``."""
     u = 1 + x
     # what the sum lost is what the logarithm lost
     y = tl.log(u) * (x / tl.where(u == 1, 1, u - 1))
@@ -84,12 +87,14 @@ def log1p(x):
 @triton.jit
 @no_type_check
 def sqrt(x):
+    """The square root."""
     return tl.sqrt(x) if x.dtype == tl.float64 else tl.sqrt_rn(x)
 
 
 @triton.jit
 @no_type_check
 def sigmoid(x):
+    """``1 / (1 + exp(-x))``."""
     e = exp(-tl.abs(x))
     return tl.where(x >= 0, 1, e) / (1 + e)
 
@@ -97,6 +102,7 @@ def sigmoid(x):
 @triton.jit
 @no_type_check
 def tanh(x):
+    """The hyperbolic tangent."""
     t = expm1(-2 * tl.abs(x))
     y = t / (t + 2)
     return tl.where(x == 0, x, tl.where(x < 0, y, -y))
@@ -113,6 +119,7 @@ def _half_exp(size):
 @triton.jit
 @no_type_check
 def sinh(x):
+    """The hyperbolic sine."""
     size = tl.abs(x)
     m = expm1(tl.where(size > 20, 0, size))
     y = tl.where(size > 20, _half_exp(size), 0.5 * (m + m / (m + 1)))
@@ -123,6 +130,7 @@ def sinh(x):
 @triton.jit
 @no_type_check
 def cosh(x):
+    """The hyperbolic cosine."""
     size = tl.abs(x)
     e = exp(tl.where(size > 20, 0, size))
     return tl.where(x != x, x, tl.where(size > 20, _half_exp(size), 0.5 * (e + 1 / e)))
@@ -141,6 +149,7 @@ def rounded(x):
 @triton.jit
 @no_type_check
 def softplus(x):
+    """``log(1 + exp(x))``; from 20 on x, as PyTorch has it."""
     tail = log1p(exp(-tl.abs(x)))
     return tl.where(x > 20, x, tl.where(x > 0, x, 0) + tail)
 
@@ -148,30 +157,35 @@ def softplus(x):
 @triton.jit
 @no_type_check
 def logsigmoid(x):
+    """``log(sigmoid(x))``."""
     return tl.where(x < 0, x, 0) - log1p(exp(-tl.abs(x)))
 
 
 @triton.jit
 @no_type_check
 def relu(x):
+    """The positive part."""
     return tl.where(x < 0, 0, x)
 
 
 @triton.jit
 @no_type_check
 def gelu(x):
+    """The product of x and the normal distribution function."""
     return x * (1 + tl.erf(x * 0.7071067811865476)) * 0.5
 
 
 @triton.jit
 @no_type_check
 def maximum(a, b):
+    """The larger one; NaN if either is."""
     return tl.where((a > b) | (a != a), a, b)
 
 
 @triton.jit
 @no_type_check
 def minimum(a, b):
+    """The smaller one; NaN if either is."""
     return tl.where((a < b) | (a != a), a, b)
 
 
