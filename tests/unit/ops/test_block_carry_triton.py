@@ -8,10 +8,10 @@ INTERPRETED = """
 import torch
 from linrnn.ops import explain, use_backend
 from linrnn.ops.conv import siso
-from linrnn.ops.conv._block_carry import carry, carry_back
+from linrnn.ops.conv._block_carry import carry, carry_back, carry_dense, carry_dense_back
 from linrnn.ops.conv.vandermonde import table
 
-def drawn(*shape, dtype, seed=0):
+def drawn(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 """
 
@@ -56,6 +56,42 @@ for sizes in ((3, 2, 5, 4), (2, 3, 0, 4), (2, 0, 3, 4), (1, 3, 9, 140)):
 result = 1
 """
     )
+
+
+@needs_triton
+def test_states_of_matrices_are_those_of_the_loop(interpreted):
+    """No blocks, more sequences than a program has, and sizes that fill no tile."""
+    interpreted(
+        """
+for sizes in ((2, 3, 0, 6), (2, 0, 3, 6), (1, 17, 3, 4), (2, 3, 5, 20)):
+    channels, seqs, blocks, numbers = sizes
+    left, first = drawn(*sizes), drawn(channels, seqs, numbers, seed=1)
+    decay, into = 0.5 * drawn(channels, numbers, numbers, seed=2), drawn(*sizes, seed=3)
+    found = []
+    for backend in ("tree", "triton"):
+        states, grads = left.clone(), into.clone()
+        with use_backend(backend):
+            end, start = carry_dense(states, first, decay), carry_dense_back(grads, first, decay)
+        found.append((states, end, grads, start))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-4)
+result = 1
+"""
+    )
+
+
+@needs_triton
+def test_states_of_large_matrices_and_in_double_precision_are_operators(interpreted):
+    """The kernel declines both: matrices of 128 numbers are the largest that fit on chip."""
+    declined = interpreted(
+        """
+from linrnn.ops.conv import _block_carry_triton as kernels
+result = [
+    kernels.carries_dense(torch.zeros(1, 1, 1, n, dtype=dtype))
+    for n, dtype in ((128, torch.float32), (129, torch.float32), (8, torch.float64))
+]
+"""
+    )
+    assert declined == [True, False, False]
 
 
 @needs_triton
@@ -136,6 +172,35 @@ result = [counts(lambda t=t: calls.systems((2, t, 8, 4))) for t in (64, 1024)]
     assert (kernels, kernels_both) == (2, 3)
     assert operators <= 30
     assert operators_both <= 110
+
+
+@needs_triton
+def test_blocks_of_s4_cost_no_launches(offline):
+    """Powers are computed for one size of blocks, and what is left of time is none."""
+    few, many = offline("""
+offline.launch_uncompiled()
+result = [counts(lambda t=t: calls.layer("s4", (2, t, 8))) for t in (256, 512)]
+""")
+    assert few == many
+    assert few[::2] == [2, 3]
+
+
+@needs_triton
+def test_matrices_of_s4_stay_on_chip_and_spill_nothing(offline):
+    """With 64 numbers a state, as S4 has them by default, and as many as a program takes."""
+    codes = offline("""
+from linrnn.ops.conv import _block_carry_triton as kernels
+for numbers in (64, 128):
+    left, decay = torch.zeros(64, 32, 8, numbers), torch.zeros(64, numbers, numbers)
+    for back in (False, True):
+        kernels.carry_dense(left, left[:, :, 0].contiguous(), decay, back=back)
+result = [offline.code(x.cubin) for x in offline.LAUNCHES]
+""")
+    assert len(codes) == 4
+    for registers, spills, widest, _, _, loop_barriers, *_ in codes:
+        assert (spills, widest) == (0, 128)
+        assert loop_barriers <= 6
+        assert registers <= 255
 
 
 @needs_triton

@@ -56,6 +56,7 @@ MOST = {
     "outer_scan, decays by channel": (3, 0, 10, 3),
     "delta_scan": (5, 0, 14, 0),
     "layer, s4d": (3, 33, 5, 104),
+    "layer, s4": (2, 192, 3, 602),
     "layer, s5": (2, 8, 5, 26),
     "layer, dss": (3, 32, 5, 106),
     "layer, gss": (3, 41, 6, 131),

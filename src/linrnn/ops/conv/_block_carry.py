@@ -6,6 +6,7 @@ layer holds one state a block and no more.
 
 import importlib
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,9 +66,42 @@ def carry_back(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tup
     return grad, total.sum(1).conj_physical()
 
 
+def carry_dense(left: Tensor, first: Tensor, decay: Tensor) -> Tensor:
+    """Compute `carry` for states of real numbers, (H, B, n, K), and matrices (H, K, K)."""
+    kernels = _dense_kernels(left)
+    if kernels is not None:
+        last: Tensor = kernels.carry_dense(left, first, decay)
+        return last
+    h = first
+    for block in left.unbind(2):
+        next_state = torch.baddbmm(block, h, decay)  # (H, B, K)
+        block.copy_(h)
+        h = next_state
+    return h
+
+
+def carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
+    """Compute `carry_back` for these; returns the gradient of the first state alone."""
+    kernels = _dense_kernels(left)
+    if kernels is not None:
+        first: Tensor = kernels.carry_dense(left, grad, decay, back=True)
+        return first
+    for block in reversed(left.unbind(2)):
+        earlier = torch.baddbmm(block, grad, decay.mT)  # (H, B, K)
+        block.copy_(grad)
+        grad = earlier
+    return grad
+
+
 def carried_by(states: Tensor) -> tuple[str, str]:
     """The backend that carries such states, and a sentence saying why."""
     return choose("block_carry", _MODULES, None, states.device, states.dtype)
+
+
+def _dense_kernels(left: Tensor) -> Any:
+    """Kernels for matrices; the native ones have none, where products are a library's."""
+    kernels: Any = _kernels(left)
+    return kernels if hasattr(kernels, "carry_dense") and kernels.carries_dense(left) else None
 
 
 def _kernels(left: Tensor) -> ModuleType | None:

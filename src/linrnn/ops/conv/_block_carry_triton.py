@@ -15,6 +15,8 @@ from linrnn.ops.linear.linear_scan.triton_plan import ROW, dtype_of
 
 #: Blocks at once, and groups of them whose rows are on their way; of two tensors half as many.
 UNROLL, AHEAD = 2, 4
+#: Real numbers of a state whose matrix fits on chip, and sequences that share it in a program.
+_MOST_NUMBERS, _TOGETHER = 128, 16
 #: Powers that a program computes.
 _POWERS = 16
 
@@ -38,6 +40,31 @@ def backward(left: Tensor, states: Tensor, grad: Tensor, decay: Tensor) -> tuple
     tensors = (left, dense(states), dense(grad), first, of_decay, dense(decay))
     _run(_kernels().run_backward, left, tensors, AHEAD // 2)
     return first, of_decay.sum(1)
+
+
+def carries_dense(left: Tensor) -> bool:
+    """Whether `dense` has a kernel: for matrices that fit on chip, in single precision.
+
+    In float64 tensor cores computed wrong products: `benchmarks/results/`, 2026-11-26.
+    """
+    return left.dtype == torch.float32 and left.shape[-1] <= _MOST_NUMBERS
+
+
+def carry_dense(left: Tensor, first: Tensor, decay: Tensor, *, back: bool = False) -> Tensor:
+    """`linrnn.ops.conv._block_carry.carry_dense`, or `carry_dense_back`."""
+    channels, seqs, blocks, numbers = left.shape
+    last = torch.empty(first.shape, dtype=first.dtype, device=first.device)
+    if not last.numel():
+        return last
+    with torch.cuda.device_of(left):
+        launch(
+            _kernels().run_dense, channels * -(-seqs // _TOGETHER), left, dense(first), last,
+            dense(decay), seqs, blocks, numbers, BACK=back, ROWS=_TOGETHER,
+            BLOCK=max(16, 1 << (numbers - 1).bit_length()),
+            PRECISION="tf32" if gpu.allows_tf32() else "tf32x3",
+            num_warps=4 if numbers <= 64 else 8, num_stages=1,
+        )  # fmt: skip
+    return last
 
 
 def powers(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:

@@ -148,6 +148,48 @@ def run_backward(
 
 @kernel
 @no_type_check
+def run_dense(
+    left,
+    first,
+    last,
+    decay,
+    batch,
+    chunks,
+    numbers,
+    BACK: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The same for states that a matrix maps from block to block, or backward its transpose.
+
+    A program owns a channel and some of its sequences; its matrix stays on chip.
+    """
+    groups = tl.cdiv(batch, ROWS)
+    channel = (tl.program_id(0) // groups).to(tl.int64)
+    s = (tl.program_id(0) % groups) * ROWS + tl.arange(0, ROWS)[:, None]
+    to, by = tl.arange(0, BLOCK)[None, :], tl.arange(0, BLOCK)[:, None]
+    entry = to * numbers + by if BACK else by * numbers + to
+    square = (to < numbers) & (by < numbers)
+    matrix = tl.load(decay + channel * numbers * numbers + entry, mask=square, other=0)
+    inside = (s < batch) & (to < numbers)
+    state = (channel * batch + s) * numbers + to
+    h = tl.load(first + state, mask=inside, other=0)
+    step = tl.full((), -1 if BACK else 1, tl.int64) * numbers
+    at = left + (channel * batch + s) * chunks * numbers + to
+    at += (chunks - 1) * numbers if BACK else 0
+    more = tl.load(at, mask=inside & (chunks > 0), other=0)
+    for j in range(chunks):
+        added = more
+        more = tl.load(at + step, mask=inside & (j + 1 < chunks), other=0)
+        tl.store(at, h, mask=inside)
+        h = tl.dot(h, matrix, added, input_precision=PRECISION)
+        at += step
+    tl.store(last + state, h, mask=inside)
+
+
+@kernel
+@no_type_check
 def run_powers(
     a,
     table,

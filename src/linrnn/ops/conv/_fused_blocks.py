@@ -15,7 +15,7 @@ from torch import Tensor
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import eager, seen_finite
 from linrnn.compute.pairs import pairs, rows
-from linrnn.ops.conv._block_carry import carry, carry_back
+from linrnn.ops.conv._block_carry import carry, carry_back, carry_dense, carry_dense_back
 
 Definition = Callable[..., tuple[Tensor, Tensor]]
 
@@ -31,7 +31,7 @@ class FusedBlocks(torch.autograd.Function):
         entering = x @ into if mark is None else x @ into + mark[..., -1:]  # (H, B * T/Q, K)
         first = h.transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
-            last = pairs(_carry_dense(_blocks(entering, shape), rows(first), decay), h)
+            last = pairs(carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
             last = carry(_states(entering, h, shape), first, decay)
         y = torch.baddbmm(x @ toeplitz(kernel), entering, out)  # (H, B * T/Q, Q)
@@ -53,7 +53,7 @@ class FusedBlocks(torch.autograd.Function):
         left = g @ out.mT  # the gradient of the states before each block, then of what is added
         first = grads[1].transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
-            first = pairs(_carry_dense_back(_blocks(left, shape), rows(first), decay), h)
+            first = pairs(carry_dense_back(_blocks(left, shape), rows(first), decay), h)
             grad_decay = entering.mT @ left  # (H, K, K)
         else:
             first, grad_decay = carry_back(
@@ -132,21 +132,3 @@ def _blocks(columns: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """(H, B * T/Q, K) as real numbers (H, B, T/Q, K)."""
     batch, time, size = shape
     return columns.view(columns.shape[0], batch, time // size, -1)  # (H, B, T/Q, K)
-
-
-def _carry_dense(left: Tensor, h: Tensor, decay: Tensor) -> Tensor:
-    """Compute `carry` for states as real numbers (H, B, K) and a matrix."""
-    for block in left.unbind(2):
-        next_state = torch.baddbmm(block, h, decay)  # (H, B, K)
-        block.copy_(h)
-        h = next_state
-    return h
-
-
-def _carry_dense_back(left: Tensor, grad: Tensor, decay: Tensor) -> Tensor:
-    """Compute `carry_back` for a matrix; returns the gradient of the first state alone."""
-    for block in reversed(left.unbind(2)):
-        earlier = torch.baddbmm(block, grad, decay.mT)  # (H, B, K)
-        block.copy_(grad)
-        grad = earlier
-    return grad
