@@ -127,6 +127,37 @@ result = 1
 
 
 @needs_triton
+@pytest.mark.parametrize("dtype", ["complex128", "float64"])
+def test_matrices_of_blocks_and_gradients_are_those_of_operators(interpreted, dtype):
+    """Two sizes, more powers and modes than a program has, and results in single precision."""
+    interpreted(
+        f"""
+from linrnn.ops.conv.siso import block_tables, _TABLES
+dtype = torch.{dtype}
+single = torch.complex64 if dtype.is_complex else torch.float32
+
+def both(backend, modes, sizes, to):
+    leaves = [drawn(2, modes, dtype=dtype, seed=i) for i in range(3)]
+    leaves[0] /= 1 + leaves[0].abs()
+    leaves = [x.requires_grad_() for x in (*leaves, drawn(2, dtype=torch.float64, seed=3))]
+    call = block_tables if backend == "tree" else _TABLES
+    with use_backend(backend):
+        tables = call(*leaves, sizes, to)
+    loss = sum((x.real * x.real.cos() + (x.imag if x.is_complex() else 0)).sum() for x in tables)
+    return *tables, *torch.autograd.grad(loss, leaves)
+
+for modes, sizes in ((3, (8, 3)), (40, (17,)), (5, (1,))):
+    found = [both(backend, modes, sizes, dtype) for backend in ("triton", "tree")]
+    torch.testing.assert_close(*found, rtol=1e-11, atol=1e-12)
+    for rounded, exact in zip(both("triton", modes, sizes, single), found[1], strict=True):
+        wide = rounded.to(exact.dtype)
+        torch.testing.assert_close(wide, exact, rtol=1e-5, atol=1e-5 * exact.abs().max().item())
+result = 1
+"""
+    )
+
+
+@needs_triton
 def test_systems_give_the_numbers_and_gradients_of_operators(interpreted):
     interpreted(
         """
@@ -162,16 +193,16 @@ with use_backend("triton"):
 
 @needs_triton
 def test_blocks_cost_no_launches(offline):
-    """S4D's scan of 2 blocks and of 32: one kernel each way, and one for all powers."""
+    """S4D's scan of 2 blocks and of 32: a kernel each way for states, and for all matrices."""
     few, many = offline("""
 offline.launch_uncompiled()
 result = [counts(lambda t=t: calls.systems((2, t, 8, 4))) for t in (64, 1024)]
 """)
     assert few == many
     kernels, operators, kernels_both, operators_both = many
-    assert (kernels, kernels_both) == (2, 3)
-    assert operators <= 30
-    assert operators_both <= 110
+    assert (kernels, kernels_both) == (2, 4)
+    assert operators <= 22
+    assert operators_both <= 50
 
 
 @needs_triton
@@ -201,6 +232,22 @@ result = [offline.code(x.cubin) for x in offline.LAUNCHES]
         assert (spills, widest) == (0, 128)
         assert loop_barriers <= 6
         assert registers <= 255
+
+
+@needs_triton
+def test_matrices_of_blocks_are_written_and_read_128_bits_wide_without_spills(offline):
+    """With 32 steps and 32 modes, as S4D has them by default."""
+    codes = offline("""
+from linrnn.ops.conv import _siso_tables_triton as kernels
+a = torch.zeros(64, 32, dtype=torch.complex128)
+arguments = a, a, a.to(torch.complex64), torch.zeros(64), (32,), torch.complex64
+tables = kernels.forward(*arguments)
+kernels.backward(*arguments, *tables)
+result = [[x.name, *offline.code(x.cubin)] for x in offline.LAUNCHES]
+""")
+    assert [x[0] for x in codes] == ["run_forward", "run_backward"]
+    for name, _, spills, widest, _, barriers, *_ in codes:
+        assert (spills, widest, barriers) == (0, 128, 0), name
 
 
 @needs_triton

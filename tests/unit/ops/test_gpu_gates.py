@@ -55,12 +55,12 @@ MOST = {
     "outer_scan": (3, 0, 9, 3),
     "outer_scan, decays by channel": (3, 0, 10, 3),
     "delta_scan": (5, 0, 14, 0),
-    "layer, s4d": (3, 33, 5, 104),
-    "layer, s4": (2, 192, 3, 602),
+    "layer, s4d": (3, 24, 6, 54),
+    "layer, s4": (2, 192, 3, 603),
     "layer, s5": (2, 8, 5, 26),
-    "layer, dss": (3, 32, 5, 106),
+    "layer, dss": (3, 23, 6, 56),
     "layer, gss": (3, 41, 6, 131),
-    "layer, h3": (3, 44, 5, 131),
+    "layer, h3": (3, 35, 6, 81),
 }
 
 

@@ -188,6 +188,19 @@ def run_dense(
     tl.store(last + state, h, mask=inside)
 
 
+@triton.jit
+@no_type_check
+def power(re, im, t, DIGITS: tl.constexpr, PAIR: tl.constexpr):
+    """Powers (rows, numbers) of a row of numbers, in double precision."""
+    y_re = tl.full([t.shape[0], re.shape[1]], 1, tl.float64)
+    y_im = tl.zeros_like(y_re)
+    for i in tl.static_range(DIGITS):
+        more_re, more_im = multiply(re, im, y_re, y_im, PAIR)
+        y_re, y_im = choose((t >> i) & 1 != 0, more_re, more_im, y_re, y_im, PAIR)
+        re, im = multiply(re, im, re, im, PAIR)
+    return y_re, y_im
+
+
 @kernel
 @no_type_check
 def run_powers(
@@ -211,11 +224,6 @@ def run_powers(
     known = mode < modes * width
     base = tl.load(a + channel * modes * width + mode, mask=known, other=0)
     re, im = parts(base, PAIR, tl.float64)
-    y_re = tl.full([ROWS, BLOCK], 1, tl.float64)
-    y_im = tl.zeros_like(y_re)
-    for i in tl.static_range(DIGITS):
-        more_re, more_im = multiply(re, im, y_re, y_im, PAIR)
-        y_re, y_im = choose((t >> i) & 1 != 0, more_re, more_im, y_re, y_im, PAIR)
-        re, im = multiply(re, im, re, im, PAIR)
+    y_re, y_im = power(re, im, t, DIGITS, PAIR)
     at = (channel * chunks + t) * modes * width + mode
     put(table + at, y_re.to(DTYPE), y_im.to(DTYPE), (t < chunks) & known, PAIR)

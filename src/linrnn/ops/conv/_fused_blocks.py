@@ -71,7 +71,7 @@ class FusedBlocks(torch.autograd.Function):
             first.transpose(0, 1),  # (B, H, M)
             _diagonals(x.mT @ g),  # (H, Q)
             x.mT @ left,  # (H, Q, K)
-            entering.mT @ g,  # (H, K, Q)
+            (g.mT @ entering).mT,  # (H, K, Q), in the layout of `out`
             grad_decay,
         )
 

@@ -8,12 +8,14 @@ holds one a block, the convolution one in about the square root of the length.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.composed import composed
 from linrnn.compute.modes import seen_zero
 from linrnn.compute.pairs import columns, pairs, products, rows
+from linrnn.compute.product import Product
 from linrnn.ops.conv._block_carry import carried_by
 from linrnn.ops.conv._blocks import Blocks, add_now, convolve_shapes, scan_all, scan_shapes, spans
 from linrnn.ops.conv._fft import causal_product
@@ -93,8 +95,8 @@ def scan(
     if u.numel() == 0:
         return u, h
     size = _block(rows(h).shape[-1]) if reset is None else RESET_BLOCK
-    powers = table(system.a, min(size, time) + 1, h.dtype)
-    parts = ((lo, hi, _of(system, powers[:, : n + 1])) for lo, hi, n in spans(time, size))
+    blocks = _blocks(system, [n for _, _, n in spans(time, size)], h.dtype)
+    parts = ((lo, hi, x) for (lo, hi, _), x in zip(spans(time, size), blocks, strict=True))
     return scan_all(parts, u, h, reset)
 
 
@@ -103,17 +105,49 @@ def _block(columns: int) -> int:
     return min(max(columns // 2, BLOCK), LONGEST)
 
 
-def _of(system: System, powers: Tensor) -> Blocks:
-    """The blocks of Q steps, from ``a^0 .. a^Q`` (H, Q + 1, M)."""
-    decay, b, c = powers[:, -1], system.b.to(powers.dtype), system.c.to(powers.dtype)
-    into = rows(b[:, None] * powers[:, :-1].flip(1))  # (H, Q, K), K real numbers of a state
-    if decay.shape[0] == c.shape[0]:
-        out = columns(c[:, None] * powers).transpose(1, 2)  # (H, K, Q + 1)
-        kernel = (rows(b)[:, None] @ out[..., :-1])[:, 0]  # (H, Q)
-        return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay)
+def _blocks(system: System, sizes: Sequence[int], dtype: torch.dtype) -> list[Blocks]:
+    """The blocks of some sizes, the largest first."""
+    if system.a.shape[0] == system.c.shape[0]:
+        tables = iter(_TABLES(*system, tuple(sizes), dtype))
+        each = zip(tables, tables, tables, tables, strict=True)
+        return [Blocks(kernel, into, out.mT, decay) for kernel, into, out, decay in each]
+    powers = table(system.a, sizes[0] + 1, dtype)
+    return [_shared(system, powers[:, : n + 1]) for n in sizes]
+
+
+def _shared(system: System, powers: Tensor) -> Blocks:
+    """The blocks of Q steps of modes that all channels share, from ``a^0 .. a^Q`` (1, Q + 1, M)."""
+    b, c = system.b.to(powers.dtype), system.c.to(powers.dtype)
+    into = rows(b[:, None] * powers[:, :-1].flip(1))  # (1, Q, K), K real numbers of a state
     out = rows(powers).transpose(1, 2)  # (1, K, Q + 1)
     kernel = columns(b * c) @ out[0, :, :-1]  # (H, Q)
-    return Blocks(add_now(kernel, system.d), into, out[..., 1:], decay, c)
+    return Blocks(add_now(kernel, system.d), into, out[..., 1:], powers[:, -1], c)
+
+
+def block_tables(
+    a: Tensor, b: Tensor, c: Tensor, d: Tensor, sizes: Sequence[int], dtype: torch.dtype
+) -> tuple[Tensor, ...]:
+    """For blocks of each size Q, the largest first, four tensors from a `System` without sharing.
+
+    The response (H, Q) to an impulse; (H, Q, K) of what each input leaves in a state of K real
+    numbers; (H, Q, K) of what a state adds to each output; and the decay (H, M) over a block.
+    """
+    powers, tables = table(a, sizes[0] + 1, dtype), []
+    b, c = b.to(dtype), c.to(dtype)
+    for n in sizes:
+        into = rows(b[:, None] * powers[:, :n].flip(1))  # (H, Q, K)
+        out = columns(c[:, None] * powers[:, : n + 1])  # (H, Q + 1, K)
+        kernel = (rows(b)[:, None] @ out[:, :-1].mT)[:, 0]  # (H, Q)
+        tables += [add_now(kernel, d), into, out[:, 1:], powers[:, n]]
+    return tuple(tables)
+
+
+_TABLES = Product(
+    "siso_tables",
+    block_tables,
+    gradients=4,
+    kernels={"triton": "linrnn.ops.conv._siso_tables_triton"},
+)
 
 
 @composed("siso_convolve", "Tensor[] system, Tensor u, Tensor h", convolve_shapes, lead=1)
