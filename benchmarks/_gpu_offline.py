@@ -32,7 +32,7 @@ _FREE = re.compile(
     r"empty|view|expand|transpose|permute|slice|select|squeeze|detach|alias|split|unbind|"
     r"as_strided|::t$|::to$|flatten|resolve|lift|promote|result_type|::item|is_nonzero|movedim|"
     r"chunk|narrow|set_|resize|broadcast|::zeros$|zeros_like|new_zeros|::full$|new_full|"
-    r"::contiguous$|_unsafe_view|::reshape$|::clone$|_has_same_storage"
+    r"mT$|mH$|::real$|::imag$|::_conj$|::_neg_view$|::contiguous$|_unsafe_view|::reshape$|::clone$|_has_same_storage"
 )
 
 

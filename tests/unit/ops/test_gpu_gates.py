@@ -55,12 +55,12 @@ MOST = {
     "outer_scan": (3, 0, 9, 3),
     "outer_scan, decays by channel": (3, 0, 10, 3),
     "delta_scan": (5, 0, 14, 0),
-    "layer, s4d": (3, 24, 6, 54),
-    "layer, s4": (2, 192, 3, 603),
-    "layer, s5": (2, 8, 5, 26),
-    "layer, dss": (3, 23, 6, 56),
-    "layer, gss": (3, 41, 6, 131),
-    "layer, h3": (3, 35, 6, 81),
+    "layer, s4d": (5, 12, 9, 30),
+    "layer, s4": (4, 153, 6, 485),
+    "layer, s5": (2, 8, 5, 25),
+    "layer, dss": (5, 11, 9, 32),
+    "layer, gss": (3, 38, 6, 116),
+    "layer, h3": (5, 23, 9, 58),
 }
 
 

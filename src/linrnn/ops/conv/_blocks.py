@@ -12,7 +12,8 @@ from torch import Tensor
 
 from linrnn.compute.modes import eager
 from linrnn.compute.pairs import columns, pairs, products, rows
-from linrnn.ops.conv._fused_blocks import FusedBlocks, finite, from_blocks, to_blocks, toeplitz
+from linrnn.ops.conv._block_layout import finite, from_blocks, to_blocks
+from linrnn.ops.conv._fused_blocks import FusedBlocks, toeplitz
 from linrnn.ops.conv.past import recall
 from linrnn.ops.linear.linear_scan import linear_scan
 

@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.derivatives import through_definition
-from linrnn.compute.modes import eager, seen_finite
+from linrnn.compute.modes import eager
 from linrnn.compute.pairs import pairs, rows
 from linrnn.ops.conv._block_carry import carry, carry_back, carry_dense, carry_dense_back
+from linrnn.ops.conv._block_layout import cut, joined, joined_gradient, to_blocks
 
 Definition = Callable[..., tuple[Tensor, Tensor]]
 
@@ -27,19 +28,19 @@ class FusedBlocks(torch.autograd.Function):
     def forward(ctx: Any, definition: Definition, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         u, h, kernel, into, out, decay = arguments
         shape = (*u.shape[:2], into.shape[1])
-        x, mark = finite(to_blocks(u, into.shape[1]))  # (H, B * T/Q, Q)
-        entering = x @ into if mark is None else x @ into + mark[..., -1:]  # (H, B * T/Q, K)
+        x, marks = cut(u, into.shape[1])  # (H, B * T/Q, Q)
+        entering = x @ into  # (H, B * T/Q, K)
+        entering = entering if marks is None else entering.add_(marks.states)
         first = h.transpose(0, 1)  # (H, B, M)
         if decay.ndim == 3:
             last = pairs(carry_dense(_blocks(entering, shape), rows(first), decay), h)
         else:
             last = carry(_states(entering, h, shape), first, decay)
         y = torch.baddbmm(x @ toeplitz(kernel), entering, out)  # (H, B * T/Q, Q)
-        y = y if mark is None else y + mark
-        ctx.marked = mark is not None
+        ctx.marked = marks is not None
         ctx.save_for_backward(*arguments, x, entering)
         ctx.definition = definition
-        return from_blocks(y, u.shape), last.transpose(0, 1).contiguous()  # (B, T, H), (B, H, M)
+        return joined(y, marks, u.shape), last.transpose(0, 1).contiguous()  # (B, T, H), (B, H, M)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -62,9 +63,7 @@ class FusedBlocks(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[1]:
             grad_x = torch.baddbmm(g @ toeplitz(kernel).mT, left, into.mT)  # (H, B * T/Q, Q)
-            grad_x = from_blocks(grad_x, u.shape)
-            if ctx.marked:
-                grad_x = torch.where(u.isfinite(), grad_x, 0)
+            grad_x = joined_gradient(grad_x, u, marked=ctx.marked)
         return (
             None,
             grad_x,
@@ -74,32 +73,6 @@ class FusedBlocks(torch.autograd.Function):
             (g.mT @ entering).mT,  # (H, K, Q), in the layout of `out`
             grad_decay,
         )
-
-
-def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Inputs for a product, zero where they are not finite, and what marks the steps from there on.
-
-    Half of a matrix of a block is zero, and zero times infinity is not: what is not finite would
-    reach steps before it.
-    """
-    if seen_finite(x):
-        return x, None
-    size = x.shape[-1]
-    step = torch.arange(size, device=x.device)
-    first = torch.where(x.detach().isfinite(), size, step).amin(-1, keepdim=True)
-    mark = torch.where(step < first, 0.0, float("nan"))  # NaN from the first bad step on
-    return x.nan_to_num(0, 0, 0), mark.to(x.dtype)
-
-
-def to_blocks(u: Tensor, size: int) -> Tensor:
-    """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
-    # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
-    return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
-
-
-def from_blocks(y: Tensor, shape: torch.Size) -> Tensor:
-    """The inverse of `to_blocks`."""
-    return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
 
 
 def toeplitz(kernel: Tensor) -> Tensor:
