@@ -48,7 +48,7 @@ def statistics(deviations: list[float], windows: int, steps: int) -> list[Drift]
     return results
 
 
-@pytest.mark.parametrize("kind", ["season", "random walk"])
+@pytest.mark.parametrize("kind", ["season", pytest.param("random walk", marks=pytest.mark.slow)])
 def test_stationary_series_get_no_more_notices_than_stated(kind):
     """20 series of 250 steps: the stated rate allows one notice on average."""
     notices = sum(bool(followed(kind, seed).drift_[0]) for seed in range(20))

@@ -83,18 +83,31 @@ def ahead(column):
     return column[seen[place.clip(0)]]
 
 
+SERIES = {
+    "clear sensors": lambda seed: sensors(1000, seed, 0.02),
+    "sensors": lambda seed: sensors(1000, seed, 0.1),
+    "short sensors": lambda seed: sensors(400, seed, 0.05),
+    "levels": levels,
+    "walks": walks,
+}
+LENGTHS = [1, 8, 24, 60]
+# each takes one to two seconds: every kind of series and every length is quick twice or less
+QUICK = {(name, LENGTHS[i % len(LENGTHS)]) for i, name in enumerate(SERIES)}
+
+
 @pytest.mark.filterwarnings("ignore:.*Early stopping criterion not reached")
-@pytest.mark.parametrize("length", [1, 8, 24, 60])
 @pytest.mark.parametrize(
-    "make",
+    ("make", "length"),
     [
-        lambda seed: sensors(1000, seed, 0.02),
-        lambda seed: sensors(1000, seed, 0.1),
-        lambda seed: sensors(400, seed, 0.05),
-        levels,
-        walks,
+        pytest.param(
+            make,
+            length,
+            id=f"{name}-{length}",
+            marks=() if (name, length) in QUICK else pytest.mark.slow,
+        )
+        for name, make in SERIES.items()
+        for length in LENGTHS
     ],
-    ids=["clear sensors", "sensors", "short sensors", "levels", "walks"],
 )
 def test_no_plain_way_is_better_by_a_tenth(make, length):
     """Over three series, as a single one has a few long gaps only."""
