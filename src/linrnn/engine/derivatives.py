@@ -106,7 +106,7 @@ def backward(
             n = -attribute if op == "roll" else attribute
             cotangents.append(graph.spread(TRANSPOSED[op], grad, n))
         else:
-            cotangents += ELEMENTWISE[op].cotangents(graph, args, i, grad)
+            cotangents += ELEMENTWISE[op].cotangents(graph, grad, i, *args)
         for x, cotangent in zip(args, cotangents, strict=True):
             if cotangent is not None and x in differentiable:
                 grads[x] = graph("add", grads[x], cotangent) if x in grads else cotangent
