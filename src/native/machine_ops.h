@@ -18,6 +18,11 @@ namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
+// The number of each operation, and how many there are.
+#define LINRNN_MACHINE_NAME(name, value) OP_##name,
+enum OpName : i64 { LINRNN_MACHINE_OPS(LINRNN_MACHINE_NAME) OPS };
+#undef LINRNN_MACHINE_NAME
+
 template <class A>
 struct Ops {
     using Loop = void (*)(A* d, const A* a, const A* b, A* c, A v, i64 n);
@@ -41,9 +46,13 @@ struct Ops {
         for (i64 i = 0; i < n; ++i) beyond |= far(a[i]);
         return beyond;
     }
+    static void sin_of(A x, A& y, A&) { y = far_sin(x); }
+    static void cos_of(A x, A& y, A&) { y = far_cos(x); }
+    static void both_of(A x, A& y, A& z) { y = far_cos(x), z = far_sin(x); }
     // A number far from 0 takes a separate call, and its neighbours come out as they do alone.
-    template <class F>
-    static void with_far(Loop loop, F call, A* d, const A* a, A* c, i64 n) {
+    template <Loop loop, void (*call)(A, A&, A&), bool two = false>
+    static void anywhere(A* d, const A* a, const A* b, A* c, A v, i64 n) {
+        if (!any_far(a, n)) return loop(d, a, b, c, v, n);
         constexpr i64 PIECE = 64 / i64(sizeof(A));
         alignas(64) A x[PIECE], y[PIECE], z[PIECE];
         for (i64 i = 0; i < n; i += PIECE) {
@@ -53,33 +62,18 @@ struct Ops {
             for (i64 k = 0; k < most; ++k)
                 if (far(x[k])) call(x[k], y[k], z[k]);
             copy(d + i, y, most);
-            if (c) copy(c + i, z, most);
+            if (two) copy(c + i, z, most);
         }
-    }
-    static void any_sin(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!any_far(a, n)) return op_sin(d, a, b, c, v, n);
-        with_far(op_sin, [](A x, A& y, A&) { y = far_sin(x); }, d, a, nullptr, n);
-    }
-    static void any_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!any_far(a, n)) return op_cos(d, a, b, c, v, n);
-        with_far(op_cos, [](A x, A& y, A&) { y = far_cos(x); }, d, a, nullptr, n);
-    }
-    static void any_sin_cos(A* d, const A* a, const A* b, A* c, A v, i64 n) {
-        if (!any_far(a, n)) return op_sin_cos(d, a, b, c, v, n);
-        with_far(op_sin_cos, [](A x, A& y, A& z) { y = far_cos(x), z = far_sin(x); }, d, a, c, n);
     }
 
     static Loop find(i64 op) {
-#define LINRNN_MACHINE_NAME(name, value) name,
 #define LINRNN_MACHINE_ENTRY(name, value) op_##name,
-        enum Names { LINRNN_MACHINE_OPS(LINRNN_MACHINE_NAME) };
         static constexpr Loop table[] = {LINRNN_MACHINE_OPS(LINRNN_MACHINE_ENTRY)};
-#undef LINRNN_MACHINE_NAME
 #undef LINRNN_MACHINE_ENTRY
         switch (op) {
-            case sin: return any_sin;
-            case cos: return any_cos;
-            case sin_cos: return any_sin_cos;
+            case OP_sin: return anywhere<op_sin, sin_of>;
+            case OP_cos: return anywhere<op_cos, cos_of>;
+            case OP_sin_cos: return anywhere<op_sin_cos, both_of, true>;
         }
         return table[op];
     }
@@ -90,18 +84,14 @@ struct Ops {
 // float32. Called only where `has_half_products`.
 struct HalfOps {
     using Loop = Ops<float>::Loop;
-    LINRNN_BF16_TARGET static void exp(float* d, const float* a, const float*, float*, float, i64 n) {
+    template <__m512 (*function)(__m512)>
+    LINRNN_BF16_TARGET static void each(float* d, const float* a, const float*, float*, float, i64 n) {
         for (i64 i = 0; i < n; i += 16) {
             const __mmask16 some = lanes_left(n - i);
-            store_lanes(d + i, some, lanes_exp_to_infinity(load_lanes(a + i, some)));
+            store_lanes(d + i, some, function(load_lanes(a + i, some)));
         }
     }
-    LINRNN_BF16_TARGET static void sigmoid(float* d, const float* a, const float*, float*, float, i64 n) {
-        for (i64 i = 0; i < n; i += 16) {
-            const __mmask16 some = lanes_left(n - i);
-            store_lanes(d + i, some, lanes_sigmoid(load_lanes(a + i, some)).value);
-        }
-    }
+    LINRNN_BF16_TARGET static __m512 sigmoid(__m512 x) { return lanes_sigmoid(x).value; }
     LINRNN_BF16_TARGET static void sigmoid_both(float* d, const float* a, const float*, float* c, float, i64 n) {
         for (i64 i = 0; i < n; i += 16) {
             const __mmask16 some = lanes_left(n - i);
@@ -110,31 +100,18 @@ struct HalfOps {
             store_lanes(c + i, some, both.rest);
         }
     }
-    LINRNN_BF16_TARGET static void tanh(float* d, const float* a, const float*, float*, float, i64 n) {
-        for (i64 i = 0; i < n; i += 16) {
-            const __mmask16 some = lanes_left(n - i);
-            store_lanes(d + i, some, lanes_tanh(load_lanes(a + i, some)));
-        }
-    }
     // Or null: the others are as they are elsewhere.
     static Loop find(i64 op) {
-#define LINRNN_MACHINE_NAME(name, value) NAME_##name,
-        enum Names { LINRNN_MACHINE_OPS(LINRNN_MACHINE_NAME) };
-#undef LINRNN_MACHINE_NAME
         switch (op) {
-            case NAME_exp: return exp;
-            case NAME_sigmoid: return sigmoid;
-            case NAME_sigmoid_both: return sigmoid_both;
-            case NAME_tanh: return tanh;
+            case OP_exp: return each<lanes_exp_to_infinity>;
+            case OP_sigmoid: return each<sigmoid>;
+            case OP_sigmoid_both: return sigmoid_both;
+            case OP_tanh: return each<lanes_tanh>;
         }
         return nullptr;
     }
 };
 #endif
-
-#define LINRNN_MACHINE_ONE(name, value) +1
-constexpr i64 OPS = LINRNN_MACHINE_OPS(LINRNN_MACHINE_ONE);
-#undef LINRNN_MACHINE_ONE
 
 // Rows that repeat another, and sums of parts of one; `narrow` numbers, n times. No two rows overlap.
 template <class A>

@@ -75,12 +75,7 @@ inline void convert(A* to, const S* from, i64 n) {
 }
 template <class A>
 inline void load(A* to, const char* from, i64 dtype, i64 n) {
-    switch (dtype) {
-        case F32: return convert(to, reinterpret_cast<const float*>(from), n);
-        case F64: return convert(to, reinterpret_cast<const double*>(from), n);
-        case BF16: return convert(to, reinterpret_cast<const bf16*>(from), n);
-        case F16: return convert(to, reinterpret_cast<const f16*>(from), n);
-    }
+    as_stored(reinterpret_cast<i64>(from), dtype, [=](auto* numbers) { convert(to, numbers, n); });
 }
 #ifdef LINRNN_HALF_PRODUCTS
 // By whole lines of 32 numbers: by half lines a store waits twice for memory.
@@ -99,21 +94,20 @@ inline void convert_back(S* to, const A* from, i64 n) {
     if constexpr (std::is_same<S, bf16>::value && std::is_same<A, float>::value)
         if (has_half_products()) return convert_lines(to, from, n);
 #endif
-    for (i64 i = 0; i < n; ++i) narrow(float(from[i]), to[i]);
-}
-template <class A, class S>
-inline void convert_number(S* to, const A* from, i64 n) {
-    for (i64 i = 0; i < n; ++i) to[i] = S(from[i]);
+    for (i64 i = 0; i < n; ++i) put_number(from[i], to[i]);
 }
 template <class A>
 inline void store(char* to, const A* from, i64 dtype, i64 n) {
-    switch (dtype) {
-        case F32: return convert_number(reinterpret_cast<float*>(to), from, n);
-        case F64: return convert_number(reinterpret_cast<double*>(to), from, n);
-        case BF16: return convert_back(reinterpret_cast<bf16*>(to), from, n);
-        case F16: return convert_back(reinterpret_cast<f16*>(to), from, n);
-    }
+    as_stored(reinterpret_cast<i64>(to), dtype, [=](auto* numbers) { convert_back(numbers, from, n); });
 }
+
+// Where a tile keeps its numbers: addresses and distances of slots, rows, and room for the halves of one.
+template <class A>
+struct TileMemory {
+    A** pointers;
+    i64* apart;
+    A *rows, *halves;
+};
 
 template <class A>
 struct Recall;
@@ -131,13 +125,13 @@ struct Tile {
     i64 active;        // sequences that have not ended: they come first
     Recall<A>* const recall;  // computes what was not kept; or null
 
-    Tile(const M& machine, i64 first, i64 channel, A** pointers, i64* apart, A* space, A* halves,
-         Recall<A>* found = nullptr)
+    Tile(const M& machine, i64 first, i64 channel, const TileMemory<A>& memory, Recall<A>* other = nullptr)
         : m(machine), first_seq(first),
           count(m.args.seqs - first < m.plan.seqs ? m.args.seqs - first : m.plan.seqs), c(channel),
           n(m.args.channels - c < m.plan.width ? m.args.channels - c : m.plan.width),
-          base(pointers), at(pointers + m.program.slots), by(apart),
-          own(pointers + 2 * m.program.slots), rounded(halves), active(count), recall(found) {
+          base(memory.pointers), at(base + m.program.slots), by(memory.apart),
+          own(at + m.program.slots), rounded(memory.halves), active(count), recall(other) {
+        A* space = memory.rows;
         for (i64 i = 0; i < m.program.slots; ++i) {
             const i64 rows = m.rows_of(slot(i));
             own[i] = base[i] = at[i] = space, space += rows * m.plan.row;

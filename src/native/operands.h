@@ -28,12 +28,7 @@ inline const A* lanes_of(const S* from, i64 stride, i64 n, A* __restrict buffer)
 
 template <class A>
 LINRNN_APART const A* converted(i64 data, i64 dtype, i64 at, i64 stride, i64 n, A* buffer) {
-    switch (dtype) {
-        case F32: return lanes_of(reinterpret_cast<const float*>(data) + at, stride, n, buffer);
-        case F64: return lanes_of(reinterpret_cast<const double*>(data) + at, stride, n, buffer);
-        case BF16: return lanes_of(reinterpret_cast<const bf16*>(data) + at, stride, n, buffer);
-        default: return lanes_of(reinterpret_cast<const f16*>(data) + at, stride, n, buffer);
-    }
+    return as_stored(data, dtype, [=](auto* from) { return lanes_of(from + at, stride, n, buffer); });
 }
 
 // Lanes of an operand as numbers of A: where they lie, or converted into `buffer`.
@@ -55,18 +50,9 @@ inline A number(const Operand& x, i64 row, i64 head, A absent) {
 // n numbers of the dense output, from number `at` on.
 template <class A>
 LINRNN_APART void write(i64 data, i64 dtype, i64 at, i64 n, const A* from) {
-    auto cast = [from, n](auto* to) {
-        for (i64 i = 0; i < n; ++i) to[i] = std::remove_reference_t<decltype(*to)>(from[i]);
-    };
-    auto round = [from, n](auto* to) {
-        for (i64 i = 0; i < n; ++i) narrow(float(from[i]), to[i]);
-    };
-    switch (dtype) {
-        case F32: return cast(reinterpret_cast<float*>(data) + at);
-        case F64: return cast(reinterpret_cast<double*>(data) + at);
-        case BF16: return round(reinterpret_cast<bf16*>(data) + at);
-        default: return round(reinterpret_cast<f16*>(data) + at);
-    }
+    as_stored(data, dtype, [=](auto* to) {
+        for (i64 i = 0; i < n; ++i) put_number(from[i], to[at + i]);
+    });
 }
 
 // A row of the state, which is computed in A: itself, or a copy that is put back.

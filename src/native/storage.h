@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "array.h"
 
@@ -61,6 +62,24 @@ inline void narrow(float f, f16& out) {
     r = m >= 0x477ff000u ? 0x7c00u : r;
     r = m > 0x7f800000u ? 0x7e00u : r;
     out.bits = std::uint16_t(r | sign);
+}
+
+// A number, rounded to the type that it is stored as.
+template <class A, class S>
+inline void put_number(A x, S& to) {
+    if constexpr (std::is_arithmetic<S>::value) to = S(x);
+    else narrow(float(x), to);
+}
+
+// Calls a function with an address of numbers of a dtype of floating point.
+template <class F>
+inline auto as_stored(i64 data, i64 dtype, const F& function) {
+    switch (dtype) {
+        case F64: return function(reinterpret_cast<double*>(data));
+        case BF16: return function(reinterpret_cast<bf16*>(data));
+        case F16: return function(reinterpret_cast<f16*>(data));
+        default: return function(reinterpret_cast<float*>(data));
+    }
 }
 
 template <class S>

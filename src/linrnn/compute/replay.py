@@ -130,7 +130,7 @@ class Replays(dict[Any, Any]):
 
     def store(self, key: Any, replay: Any) -> None:
         """Remember a kind; it replaces the oldest if there are too many."""
-        if len(self) >= self.MOST:
+        if len(self) >= self.MOST and key not in self:
             # the last ones may be called again at once; another thread may do this too
             self.pop(next(iter(list(self)), None), None)
         self[key] = replay

@@ -63,20 +63,10 @@ def _compared(op: str, join: str) -> Function:
 FUNCTIONS |= {"eq": _compared("eq", "mul"), "ne": _compared("ne", "maximum")}
 
 
-@named("ceil")
-def _ceil(t: Writer, x: Any) -> Value:
-    return -t.real("floor", -t.value(x))
-
-
 @named("trunc", "fix")
 def _trunc(t: Writer, x: Any) -> Value:
     below = t.real("lt", x, 0.0)
-    return t.real("where", below, _ceil(t, x), t.real("floor", x))
-
-
-@named("frac")
-def _frac(t: Writer, x: Any) -> Value:
-    return t.value(x) - _trunc(t, x)
+    return t.real("where", below, FUNCTIONS["ceil"](t, x), t.real("floor", x))
 
 
 @named("round")
@@ -137,12 +127,12 @@ def _sub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     return _by_parts(t, "sub", a, b if alpha == 1 else b * alpha)
 
 
-def _by_parts(t: Writer, op: str, a: Value, b: Value) -> Value:
+def _by_parts(t: Writer, op: str, *values: Value) -> Value:
     """Real parts, and imaginary ones where there are any."""
-    re = t.graph(op, a.re, b.re)
-    if a.im is None and b.im is None:
+    re = t.graph(op, *[x.re for x in values])
+    if all([x.im is None for x in values]):
         return Value(t, re)
-    return Value(t, re, t.graph(op, a.pair()[1], b.pair()[1]))
+    return Value(t, re, t.graph(op, *[x.pair()[1] for x in values]))
 
 
 def _not_of_truth(t: Writer, what: str, *values: Value) -> None:
@@ -180,7 +170,7 @@ def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None)
 @named("neg")
 def _neg(t: Writer, x: Value) -> Value:
     _not_of_truth(t, "the negative", x)
-    return Value(t, t.graph("neg", x.re), None if x.im is None else t.graph("neg", x.im))
+    return _by_parts(t, "neg", x)
 
 
 @named("abs")
@@ -194,12 +184,15 @@ def _abs(t: Writer, x: Value) -> Value:
     return t.real("where", zero, 0.0, root)
 
 
+@named("polar")
+def _polar(t: Writer, abs: Any, angle: Any) -> Value:
+    size = t.value(abs)
+    return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
+
+
 @named("exp")
 def _exp(t: Writer, x: Value) -> Value:
-    if x.im is None:
-        return t.real("exp", x)
-    size, angle = t.real("exp", x.real), x.imag
-    return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
+    return t.real("exp", x) if x.im is None else _polar(t, t.real("exp", x.real), x.imag)
 
 
 @named("pow")
@@ -234,6 +227,11 @@ def _truth(t: Writer, x: Any) -> Value:
 
 #: Functions that are one line of others.
 FUNCTIONS |= {
+    "complex": lambda t, real, imag: Value(
+        t, t.real("add", real, 0.0).re, t.real("add", imag, 0.0).re
+    ),
+    "ceil": lambda t, x: -t.real("floor", -t.value(x)),
+    "frac": lambda t, x: t.value(x) - _trunc(t, x),
     "rsub": lambda t, input, other, *, alpha=1: _sub(t, other, input, alpha=alpha),
     "rdiv": lambda t, input, other: _div(t, other, input),
     "rpow": lambda t, exponent, x: _pow(t, x, exponent),
@@ -272,17 +270,6 @@ FUNCTIONS |= {
     "matmul": lambda t, input, other: product(t, "linear", other, input, True),
     "block_linear": lambda t, x, weight: product(t, "block_linear", weight, x, False),
 }
-
-
-@named("complex")
-def _complex(t: Writer, real: Any, imag: Any) -> Value:
-    return Value(t, t.real("add", real, 0.0).re, t.real("add", imag, 0.0).re)
-
-
-@named("polar")
-def _polar(t: Writer, abs: Any, angle: Any) -> Value:
-    size = t.value(abs)
-    return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
 
 
 def _bitwise(name: str, logical: Function) -> Function:

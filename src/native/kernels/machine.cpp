@@ -78,23 +78,38 @@ struct Run {
             p.ahead = p.seqs > 1 ? p.steps : 2 * M::ROW / p.width;
         return p;
     }
-    static i64 whole(i64 bytes) { return (bytes + 63) / 64 * 64; }
-    // What a tile takes, and where.
-    i64 space(const M& machine) const {
-        i64 numbers = 0;
-        for (i64 i = 0; i < program.slots; ++i)
-            numbers += machine.rows_of(program.slot()[i]) * machine.plan.row;
-        return whole(numbers * i64(sizeof(A))) + whole(4 * program.slots * 8) + halves_of_row(machine);
+    // Memory that is handed out by whole lines; from address 0 on it is only counted.
+    struct Room {
+        i64 at;
+        template <class T>
+        T* take(i64 numbers) {
+            const i64 begin = at;
+            at += (numbers * i64(sizeof(T)) + 63) / 64 * 64;
+            return reinterpret_cast<T*>(begin);
+        }
+    };
+    static TileMemory<A> memory_of(const M& machine, Room& room) {
+        const i64 slots = machine.program.slots, row = machine.plan.row;
+        i64 rows = 0;
+        for (i64 i = 0; i < slots; ++i) rows += machine.rows_of(machine.program.slot()[i]);
+        auto pointers = room.take<A*>(3 * slots);
+        auto apart = room.take<i64>(slots);
+        auto numbers = room.take<A>(rows * row);
+        return {pointers, apart, numbers, room.take<A>(machine.args.half ? (row + 1) / 2 : 0)};
     }
-    static i64 halves_of_row(const M& machine) {
-        return machine.args.half ? whole(machine.plan.row * 2) : 0;
-    }
-    i64 space_with_recall(const M& machine) const {
-        if (!machine.again) return space(machine);
-        const Run other{machine.again->args, machine.again->program, machine.again->operands};
-        const i64 windows = Recall<A>::numbers(machine.plan, machine.windows, args.every);
-        return space(machine) + other.space(*machine.again) + whole(windows * i64(sizeof(A))) +
-               whole(all_operands() * i64(sizeof(MachineOperand)));
+    // Of a tile, and of the one that computes its states once more.
+    struct Spaces {
+        TileMemory<A> ours, theirs;
+        MachineOperand* operands;
+        A* windows;
+    };
+    Spaces spaces_of(const M& machine, Room& room) const {
+        Spaces all{memory_of(machine, room), {}, nullptr, nullptr};
+        if (!machine.again) return all;
+        all.theirs = memory_of(*machine.again, room);
+        all.operands = room.take<MachineOperand>(all_operands());
+        all.windows = room.take<A>(Recall<A>::numbers(machine.plan, machine.windows, args.every));
+        return all;
     }
     static i64 count(const MachineProgram& of, MachineKind kind) {
         i64 found = 0;
@@ -105,67 +120,46 @@ struct Run {
     i64 all_operands() const {
         return args.every ? args.kept + count(program, STATE) : args.operands;
     }
-    static Tile<A> tile(const M& machine, i64 seq, i64 channel, char*& at, Recall<A>* recall) {
-        const i64 slots = machine.program.slots;
-        auto pointers = reinterpret_cast<A**>(at);
-        auto apart = reinterpret_cast<i64*>(pointers + 3 * slots);
-        auto rows = reinterpret_cast<A*>(at += whole(4 * slots * 8));
-        for (i64 i = 0; i < slots; ++i)
-            at += machine.rows_of(machine.program.slot()[i]) * machine.plan.row * i64(sizeof(A));
-        at = reinterpret_cast<char*>(whole(i64(reinterpret_cast<std::uintptr_t>(at))));
-        auto halves = reinterpret_cast<A*>(at);
-        at += halves_of_row(machine);
-        return Tile<A>(machine, seq, channel, pointers, apart, rows, halves, recall);
-    }
-    void compute(const M& machine, i64 seq, i64 channel, char* at) const {
-        if (!machine.again) return tile(machine, seq, channel, at, nullptr).all();
+    void compute(const M& machine, i64 seq, i64 channel, Room room) const {
+        const Spaces spaces = spaces_of(machine, room);
+        if (!machine.again) return Tile<A>(machine, seq, channel, spaces.ours).all();
         M ours = machine, theirs = *machine.again;
-        auto table = reinterpret_cast<MachineOperand*>(at);
+        MachineOperand* table = spaces.operands;
         std::memcpy(table, operands, size_t(all_operands()) * sizeof(MachineOperand));
-        at += whole(all_operands() * i64(sizeof(MachineOperand)));
         ours.operands = table, theirs.operands = table + args.operands;
-        Tile<A> forward = tile(theirs, seq, channel, at, nullptr);
+        Tile<A> forward(theirs, seq, channel, spaces.theirs);
         forward.enter();
         const i64 n_theirs = args.kept - args.operands;
         Recall<A> recall{forward, operands + args.operands, operands, table + args.operands, table,
-                         n_theirs, args.operands, nullptr};
-        Tile<A> backward = tile(ours, seq, channel, at, &recall);
-        recall.space = reinterpret_cast<A*>(at);
-        backward.all();
+                         n_theirs, args.operands, spaces.windows};
+        Tile<A>(ours, seq, channel, spaces.ours, &recall).all();
     }
     i64 width_of(i64 one) const {
         return args.widths ? reinterpret_cast<const i64*>(args.widths)[one] : args.channels;
     }
-    i64 matrix_size(i64 i, bool packed) const {
-        const MachineMatrix& matrix = program.matrix()[i];
-        const MachineOperand& o = operands[matrix.operand];
-        const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
-        if (packed) return Product<A>::size(o.seq, m, n) / (M::halves(args, packed, n) ? 2 : 1);
-        return o.dtype == (sizeof(A) == 8 ? F64 : F32) ? 0 : o.seq * m * n;
-    }
-    template <class W>
-    void lay_out(i64 i, bool packed, A* to) const {
-        const MachineMatrix& matrix = program.matrix()[i];
-        const MachineOperand& o = operands[matrix.operand];
-        const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
-        auto from = reinterpret_cast<const W*>(o.data);
+    // Where each matrix is: as it lies, or laid out anew in `room`, which is only counted without `to`.
+    void lay_out(bool packed, const A** to, Room& room) const {
+        for (i64 i = 0; i < program.matrices; ++i) {
+            const MachineMatrix& matrix = program.matrix()[i];
+            const MachineOperand& o = operands[matrix.operand];
+            const i64 m = width_of(matrix.result) / o.seq, n = width_of(matrix.vector) / o.seq;
+            if (!packed && o.dtype == (sizeof(A) == 8 ? F64 : F32)) {
+                if (to) to[i] = reinterpret_cast<const A*>(o.data);
+                continue;
+            }
+            [[maybe_unused]] const bool halves = M::halves(args, packed, n);
+            const i64 size = packed ? Product<A>::size(o.seq, m, n) : o.seq * m * n;
+            A* place = room.template take<A>(halves ? size / 2 : size);
+            if (!to) continue;
+            to[i] = place;
+            as_stored(o.data, o.dtype, [&](auto* from) {
 #ifdef LINRNN_HALF_PRODUCTS
-        if (M::halves(args, packed, n))
-            return Product<A>::pack_halves(from, matrix.turned, to, o.seq, m, n);
+                if (halves) return Product<A>::pack_halves(from, matrix.turned, place, o.seq, m, n);
 #endif
-        if (packed) Product<A>::pack(from, matrix.turned, to, o.seq, m, n);
-        else convert(to, from, o.seq * m * n);
-    }
-    const A* matrix(i64 i, bool packed, A* to) const {
-        const MachineOperand& o = operands[program.matrix()[i].operand];
-        if (!matrix_size(i, packed)) return reinterpret_cast<const A*>(o.data);
-        switch (o.dtype) {
-            case F32: lay_out<float>(i, packed, to); break;
-            case F64: lay_out<double>(i, packed, to); break;
-            case BF16: lay_out<bf16>(i, packed, to); break;
-            case F16: lay_out<f16>(i, packed, to); break;
+                if (packed) Product<A>::pack(from, matrix.turned, place, o.seq, m, n);
+                else convert(place, from, o.seq * m * n);
+            });
         }
-        return to;
     }
     i64* order(bool together) const {
         if (!together || !args.offsets) return nullptr;
@@ -210,29 +204,17 @@ struct Run {
         advise(begin, end - begin);
     }
 
-    void tiles(const M& machine, i64 threads, char* spaces, i64 each) const {
+    void tiles(const M& machine, i64 threads, i64 spaces, i64 each) const {
         const Plan& p = machine.plan;
         const i64 blocks = (args.channels + p.width - 1) / p.width;
         const i64 groups = (args.seqs + p.seqs - 1) / p.seqs;
 #pragma omp parallel for num_threads(int(threads)) schedule(dynamic) if (threads > 1)
         for (i64 j = 0; j < groups * blocks; ++j) {
-            char* mine = spaces;
+            Room mine{spaces};
 #ifdef _OPENMP
-            mine += omp_get_thread_num() * each;
+            mine.at += omp_get_thread_num() * each;
 #endif
             compute(machine, j / blocks * p.seqs, j % blocks * p.width, mine);
-        }
-    }
-
-    i64 matrix_numbers(bool packed) const {
-        i64 numbers = 0;
-        for (i64 i = 0; i < program.matrices; ++i) numbers += lines(matrix_size(i, packed));
-        return numbers;
-    }
-    void lay_out_all(bool packed, const A** matrices, A*& to) const {
-        for (i64 i = 0; i < program.matrices; ++i) {
-            matrices[i] = matrix(i, packed, to);
-            to += lines(matrix_size(i, packed));
         }
     }
 
@@ -260,31 +242,35 @@ struct Run {
         M again{ahead, other.program, other.operands, p, nullptr, nullptr, nullptr, nullptr, 0};
         M machine{args, program, operands, p, nullptr, nullptr, nullptr,
                   args.again ? &again : nullptr, args.again ? count_windows() : 0};
-        const i64 each = whole(space_with_recall(machine)), n_sums = count(program, SUM);
-        const i64 numbers = matrix_numbers(p.packed) + (args.again ? other.matrix_numbers(p.packed) : 0);
+        const i64 n_sums = count(program, SUM), sums = (n_sums ? n_sums * args.seqs + 1 : 0) * args.channels;
         const i64 n_matrices = program.matrices + (args.again ? other.program.matrices : 0);
-        const i64 sums = (n_sums ? n_sums * args.seqs + 1 : 0) * args.channels;
-        const i64 bytes = 64 + team * each + numbers * i64(sizeof(A)) + sums * 8 + n_matrices * 8;
-        char* memory = static_cast<char*>(std::malloc(size_t(bytes)));
+        Room tile{0};
+        spaces_of(machine, tile);
+        // twice: first how much there is, then where
+        auto lay_out_all = [&](Room& room, bool there) {
+            room.template take<char>(team * tile.at);
+            machine.sums = room.template take<double>(sums);
+            auto matrices = room.template take<const A*>(n_matrices), theirs = matrices + program.matrices;
+            lay_out(p.packed, there ? matrices : nullptr, room);
+            if (args.again) other.lay_out(p.packed, there ? theirs : nullptr, room);
+            machine.matrices = matrices, again.matrices = theirs;
+        };
+        Room needed{0};
+        lay_out_all(needed, false);
+        void* memory = std::malloc(size_t(needed.at + 64));
         i64* sequences = order(p.seqs > 1);
         if (!memory || (!sequences && p.seqs > 1 && args.offsets)) {
             std::free(memory), std::free(sequences);
             return 1;
         }
-        char* spaces = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(memory) + 63) / 64 * 64);
-        A* packed = reinterpret_cast<A*>(spaces + team * each);
-        auto found = reinterpret_cast<double*>(packed + numbers);
-        auto matrices = reinterpret_cast<const A**>(found + sums);
-        for (i64 i = 0; i < sums; ++i) found[i] = 0;
-        lay_out_all(p.packed, matrices, packed);
-        machine.matrices = matrices, machine.order = sequences, machine.sums = found;
-        if (args.again) {
-            again.matrices = matrices += program.matrices;
-            other.lay_out_all(p.packed, matrices, packed);
-        }
+        const i64 begin = (reinterpret_cast<i64>(memory) + 63) / 64 * 64;
+        Room room{begin};
+        lay_out_all(room, true);
+        machine.order = sequences;
+        for (i64 i = 0; i < sums; ++i) machine.sums[i] = 0;
         prepare();
-        tiles(machine, team, spaces, each);
-        if (n_sums) finish(found, found + n_sums * args.seqs * args.channels);
+        tiles(machine, team, begin, tile.at);
+        if (n_sums) finish(machine.sums, machine.sums + n_sums * args.seqs * args.channels);
         std::free(memory), std::free(sequences);
         return 0;
     }

@@ -40,20 +40,18 @@ struct Recorded {
                (block.rows == 1 || x.stride[2] == block.columns);
     }
     static constexpr i64 OWN = sizeof(A) == sizeof(float) ? F32 : F64;
-    static A number(bf16 x) { return A(widen(x)); }
     template <class S>
-    static A number(S x) { return A(x); }
-    static void store(A x, bf16& to) { narrow(float(x), to); }
-    template <class S>
-    static void store(A x, S& to) { to = S(x); }
+    static A number(S x) {
+        if constexpr (std::is_arithmetic<S>::value) return A(x);
+        else return A(widen(x));
+    }
 
-    // Calls with null of the type that an operand is stored as.
+    // Calls a function with the address of an operand's first number, of the type that it is stored as.
     template <class F>
-    static void as_stored(const Operand& x, F function) {
-        if (x.dtype == F32) function(static_cast<float*>(nullptr));
-        else if (x.dtype == F64) function(static_cast<double*>(nullptr));
-        else if (x.dtype == I64) function(static_cast<i64*>(nullptr));
-        else function(static_cast<bf16*>(nullptr));
+    void stored(const Operand& x, F function) const {
+        const i64 address = reinterpret_cast<i64>(at(x));
+        if (x.dtype == I64) function(reinterpret_cast<i64*>(address));
+        else as_stored(address, x.dtype, function);
     }
     template <class S>
     static void gather(const S* from, const Operand& x, const Block& block, A* to) {
@@ -72,48 +70,47 @@ struct Recorded {
     A* read(const Operand& x, const Block& block, A* buffer) const {
         if (x.slot < 0) return buffer;  // filled already
         if (x.dtype == OWN && dense(x, block)) return element(x, block.start);
-        as_stored(x, [&](auto* type) {
-            using S = typename std::remove_pointer<decltype(type)>::type;
-            gather(reinterpret_cast<const S*>(at(x)) + block.start, x, block, buffer);
-        });
+        stored(x, [&](auto* from) { gather(from + block.start, x, block, buffer); });
         return buffer;
     }
     void scatter(const A* from, const Operand& x, const Block& block) const {
-        as_stored(x, [&](auto* type) {
-            using S = typename std::remove_pointer<decltype(type)>::type;
-            S* to = reinterpret_cast<S*>(at(x)) + block.start;
+        stored(x, [&](auto* to) {
             const A* row = from;
             for (i64 i = 0; i < block.rows; ++i)
                 for (i64 j = 0; j < block.columns; ++j)
-                    store(*row++, to[i * x.stride[2] + j * x.stride[3]]);
+                    put_number(*row++, to[block.start + i * x.stride[2] + j * x.stride[3]]);
         });
     }
 
     static i64 offset(const Operand& x, i64 i, i64 j, i64 k, i64 l) {
         return i * x.stride[0] + j * x.stride[1] + k * x.stride[2] + l * x.stride[3];
     }
+    // Calls a function for each row along the last axis, with what says where an operand's row begins.
+    template <class F>
+    static void each_row(const Instruction& step, F function) {
+        for (i64 i = 0; i < step.size[0]; ++i)
+            for (i64 j = 0; j < step.size[1]; ++j)
+                for (i64 k = 0; k < step.size[2]; ++k)
+                    function([=](const Operand& x) { return offset(x, i, j, k, 0); });
+    }
 
     A one(const Operand& x, i64 place) const {
-        A found = A(0);
-        as_stored(x, [&](auto* type) {
-            using S = typename std::remove_pointer<decltype(type)>::type;
-            found = number(reinterpret_cast<const S*>(at(x))[place]);
-        });
-        return found;
+        A result = A(0);
+        stored(x, [&](auto* from) { result = number(from[place]); });
+        return result;
     }
     void take(const Instruction& step) const {
-        const i64 n = i64(step.c.value), apart = i64(step.value), *size = step.size;
-        for (i64 i = 0; i < size[0]; ++i)
-            for (i64 j = 0; j < size[1]; ++j)
-                for (i64 k = 0; k < size[2]; ++k)
-                    for (i64 l = 0; l < size[3]; ++l) {
-                        i64 place = i64(one(step.b, offset(step.b, i, j, k, l)));
-                        if (place < 0) place += n;
-                        const A found = place >= 0 && place < n
-                            ? one(step.a, offset(step.a, i, j, k, l) + place * apart)
-                            : std::numeric_limits<A>::quiet_NaN();
-                        scatter(&found, step.d, {1, 1, offset(step.d, i, j, k, l)});
-                    }
+        const i64 n = i64(step.c.value), apart = i64(step.value);
+        each_row(step, [&](auto first) {
+            for (i64 l = 0; l < step.size[3]; ++l) {
+                auto here = [&](const Operand& x) { return first(x) + l * x.stride[3]; };
+                i64 place = i64(one(step.b, here(step.b)));
+                if (place < 0) place += n;
+                const A result = place >= 0 && place < n ? one(step.a, here(step.a) + place * apart)
+                                                         : std::numeric_limits<A>::quiet_NaN();
+                scatter(&result, step.d, {1, 1, here(step.d)});
+            }
+        });
     }
 
     void elementwise(const Instruction& step) const {
@@ -175,36 +172,32 @@ struct Recorded {
         return found;
     }
     void reduce(const Instruction& step, A (*one)(const A*, i64, i64)) const {
-        for (i64 i = 0; i < step.size[0]; ++i)
-            for (i64 j = 0; j < step.size[1]; ++j)
-                for (i64 k = 0; k < step.size[2]; ++k)
-                    *element(step.d, offset(step.d, i, j, k, 0)) = one(
-                        element(step.a, offset(step.a, i, j, k, 0)), step.a.stride[3], step.size[3]);
+        each_row(step, [&](auto first) {
+            *element(step.d, first(step.d)) =
+                one(element(step.a, first(step.a)), step.a.stride[3], step.size[3]);
+        });
     }
 
     void standardise(const Instruction& step) const {
-        const i64 n = step.size[3];
-        for (i64 i = 0; i < step.size[0]; ++i)
-            for (i64 j = 0; j < step.size[1]; ++j)
-                for (i64 k = 0; k < step.size[2]; ++k) {
-                    const A* x = element(step.a, offset(step.a, i, j, k, 0));
-                    A* y = element(step.d, offset(step.d, i, j, k, 0));
-                    const i64 from = step.a.stride[3], to = step.d.stride[3];
-                    const A mean = A(step.c.value) * total(x, from, n) / A(n);
-                    A lanes[LANES] = {}, squares = A(0);
-                    for (i64 l = 0; l < n; ++l) y[l * to] = x[l * from] - mean;
-                    i64 l = 0;
-                    if (to == 1)
-                        for (; l + LANES <= n; l += LANES)
-                            for (i64 m = 0; m < LANES; ++m) lanes[m] += y[l + m] * y[l + m];
-                    for (; l < n; ++l) squares += y[l * to] * y[l * to];
-                    for (i64 m = 0; m < LANES; ++m) squares += lanes[m];
-                    const A scale = A(1) / root(squares / A(n) + A(step.value));
-                    if (to == 1)
-                        for (l = 0; l < n; ++l) y[l] *= scale;
-                    else
-                        for (l = 0; l < n; ++l) y[l * to] *= scale;
-                }
+        const i64 n = step.size[3], from = step.a.stride[3], to = step.d.stride[3];
+        each_row(step, [&](auto first) {
+            const A* x = element(step.a, first(step.a));
+            A* y = element(step.d, first(step.d));
+            const A mean = A(step.c.value) * total(x, from, n) / A(n);
+            A lanes[LANES] = {}, squares = A(0);
+            for (i64 l = 0; l < n; ++l) y[l * to] = x[l * from] - mean;
+            i64 l = 0;
+            if (to == 1)
+                for (; l + LANES <= n; l += LANES)
+                    for (i64 m = 0; m < LANES; ++m) lanes[m] += y[l + m] * y[l + m];
+            for (; l < n; ++l) squares += y[l * to] * y[l * to];
+            for (i64 m = 0; m < LANES; ++m) squares += lanes[m];
+            const A scale = A(1) / root(squares / A(n) + A(step.value));
+            if (to == 1)
+                for (l = 0; l < n; ++l) y[l] *= scale;
+            else
+                for (l = 0; l < n; ++l) y[l * to] *= scale;
+        });
     }
 
     template <class W>

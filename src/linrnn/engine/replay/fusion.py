@@ -155,7 +155,7 @@ class _Run:
         levels = [2] * len(program.nodes)
         for operation in select(program, levels, program.outputs, pairs=False):
             (output,) = operation.results
-            to = homes.get(output) or self._tape.fresh_like(self._size, self._dtype)
+            to = homes.get(output) or self._tape.fresh(self._size, self._dtype)
             read = [places[x] for x in operation.args]
             result.append(self._written(operation.op, to, read, operation.value))
             places[output] = to

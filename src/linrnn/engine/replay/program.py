@@ -25,6 +25,7 @@ from linrnn.compute.backend import another_requested
 from linrnn.compute.layout import dense
 from linrnn.compute.modes import eager, transformed
 from linrnn.compute.native import DTYPES
+from linrnn.compute.replay import Replays, empty, outline
 from linrnn.engine.replay.fusion import fused
 from linrnn.engine.replay.operands import (
     PRODUCTS,
@@ -38,7 +39,7 @@ from linrnn.engine.replay.operands import (
 from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
 from linrnn.engine.replay.tape import Tape
 
-KEPT = 64  # kinds of calls of a module that are remembered: each number of sequences is one
+KEPT = Replays.MOST  # kinds of calls of a module; each number of sequences is one
 _REPLACED = 128  # of them by others; a module with more kinds would be recorded for ever
 TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
 _I64, _BYTES = 6, 7  # as recorded_step_args.h calls them
@@ -50,7 +51,6 @@ _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _CODES = {**DTYPES, torch.uint8: _BYTES}
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _ABSENT_OPERAND = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
-_PLAINLY = torch.contiguous_format  # as it is, an axis of one number would have no stride
 _COMPARABLE_TYPES = (bool, int, float, str, type(None))
 
 
@@ -120,8 +120,10 @@ class Program:
         self._passed = [_passed(tape, y, arguments) for y in results]
         truths, passed = recorder.assumed, zip(results, self._passed, strict=True)
         computed = [y for y, n in passed if not n]
-        self._results = [_outline(y) for y in computed]
-        self._results += [_outline(y.to(tape.wide)) for y in truths]
+        for y in computed:
+            if y.dtype not in STORED:
+                raise RefusedError(f"it returns numbers of {y.dtype}")
+        self._results = [outline(y) for y in (*computed, *[y.to(tape.wide) for y in truths])]
         self._answers = len(computed)  # the others say whether they are right
         dtypes = [STORED[y.dtype] for y in self._results]
         tape.finish([tape.number(y) for y in (*computed, *truths)], dtypes)
@@ -263,7 +265,7 @@ class Program:
         while True:
             if prepared is None:
                 prepared = self._prepared = self._prepare()
-            results = [torch.empty_like(y, memory_format=_PLAINLY) for y in self._results]
+            results = list(map(empty, self._results))
             if self._run(prepared, (*arguments, *results)):
                 if not all([bool(y.all()) for y in results[self._answers :]]):
                     return None
@@ -278,7 +280,8 @@ class Program:
         table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
         table[2 : 2 + len(moving)] = array("q", map(Tensor.data_ptr, moving))
         program = (self._late_address, self.count, _address(table))
-        _KERNEL(self._compute_dtype, *program, *prepared.watches, _address(differ))
+        watched = (_address(prepared.watched), len(prepared.watched) // 3)
+        _KERNEL(self._compute_dtype, *program, *watched, _address(differ))
         return not differ[0]
 
 
@@ -294,11 +297,6 @@ class _Prepared(NamedTuple):
     """Their numbers at that time."""
     watched: "array[int]"
     """The address of each, of what it was, and how many bytes."""
-
-    @property
-    def watches(self) -> tuple[int, int]:
-        """Where they are written, and how many there are."""
-        return _address(self.watched), len(self.watched) // 3
 
 
 def _slower(instructions: Sequence[Instruction], n_operators: int, n_rows: int) -> bool:
@@ -325,13 +323,6 @@ def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:
         return 0
     same_layout = y.shape == arguments[slot.number].shape and y.is_contiguous()
     return slot.number if same_layout and y.dtype is arguments[slot.number].dtype else 0
-
-
-def _outline(y: Tensor) -> Tensor:
-    """Return a template of a result: one number, seen everywhere."""
-    if y.dtype not in STORED:
-        raise RefusedError(f"it returns numbers of {y.dtype}")
-    return torch.empty((), dtype=y.dtype, device="cpu").expand(y.shape)
 
 
 def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
@@ -424,8 +415,8 @@ class Kind:
             self.reason = reason or ""
 
 
-class Kinds(dict[tuple[Any, ...], Kind]):
-    """Records of a module's calls, by what tells one kind from another."""
+class Kinds(Replays):
+    """Records of a module's calls, each a `Kind`, by what tells one kind from another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -437,14 +428,14 @@ class Kinds(dict[tuple[Any, ...], Kind]):
 
 def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
     """Look up the record of calls like one; None where it must be run as it is."""
-    kind = kinds.get(key)
+    kind: Kind | None = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
         if kind is None and len(kinds) >= KEPT:
             if kinds.replaced >= _REPLACED:
                 return None
             kinds.replaced += 1
-            kinds.pop(next(iter(list(kinds)), ()), None)  # the oldest; threads may do this too
-        kind = kinds[key] = Kind()
+        kind = Kind()
+        kinds.store(key, kind)
     if kind.program is not None:
         return kind if kind.program.welcome() else None
     return None if kind.given_up() or _hooked(module) else kind

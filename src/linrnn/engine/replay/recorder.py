@@ -198,7 +198,7 @@ class Recorder(TorchDispatchMode):
             for x in results:
                 tape.hold(x)
             return
-        if name == "detach" or name == "alias":
+        if name in ("detach", "alias"):
             raise RefusedError("it reads a tensor that is no parameter or buffer")
         if plain in COMPOSED:
             self._compose(COMPOSED[plain], args, kwargs, results[0])
@@ -207,9 +207,12 @@ class Recorder(TorchDispatchMode):
         if write is None:
             raise RefusedError("it has no instructions")
         if plain in _COPIES:
-            kwargs = {k: x for k, x in kwargs.items() if k not in _OF_COPIES}
+            kwargs = {}  # say how the result lies in memory, and its dtype
             if _narrows(args, results[0]):
-                write = _narrowing(plain, results[0].dtype)
+                # to whole numbers a copy cuts off, as that of a counter does
+                if plain != "_to_copy" or results[0].dtype is not torch.int64:
+                    raise RefusedError("it makes other numbers of them")
+                write = RULES["trunc"]
         to = tape.result(args[0] if facts.written else results[0])
         write(tape, to, *args, **kwargs)
 
@@ -307,15 +310,7 @@ def _narrows(args: Sequence[Any], result: Tensor) -> bool:
     return integral and any(kind is not result.dtype and kind is not torch.bool for kind in kinds)
 
 
-def _narrowing(name: str, dtype: torch.dtype) -> Any:
-    """The rule of a copy that rounds: to whole numbers it cuts off, as a counter's does."""
-    if name != "_to_copy" or dtype is not torch.int64:
-        raise RefusedError("it makes other numbers of them")
-    return RULES["trunc"]
-
-
 _COPIES = ("_to_copy", "clone", "copy")
-_OF_COPIES = ("dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format")
 
 
 def _readable(x: Tensor) -> bool:

@@ -22,9 +22,10 @@ def _reduce(tape: Tape, op: str, x: Real, shape: Sequence[int], dim: Any, to: Vi
     remaining = [i for i in range(rank) if i not in gone]
     rows = tape.like(tape.view(x, shape).moved([*remaining, *gone]))
     place = to.moved(remaining) if len(to.shape) == rank else to
+    dtype = tape.dtypes[rows.slot]
     for left in reversed(range(len(gone))):
-        direct = not left and tape.dtypes[to.slot] is tape.dtypes[rows.slot]
-        rows = tape.reduce(op, rows, place if direct else tape.fresh(rows.shape[:-1], rows))
+        direct = not left and tape.dtypes[to.slot] is dtype
+        rows = tape.reduce(op, rows, place if direct else tape.fresh(rows.shape[:-1], dtype))
     if rows is not place:
         tape.put("move", place, rows)
 

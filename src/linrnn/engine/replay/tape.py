@@ -84,15 +84,11 @@ class Tape:
         self._extents[slot] = numbers
         return slot
 
-    def fresh(self, shape: Sequence[int], *like: Real) -> View:
-        """Memory for a result that no tensor of the recording has, computed from others."""
-        return self.fresh_like(shape, self._computed(like))
-
-    def fresh_like(self, shape: Sequence[int], dtype: torch.dtype) -> View:
+    def fresh(self, shape: Sequence[int], dtype: torch.dtype) -> View:
         """Memory for numbers that are computed in a dtype."""
         return View(self.room(prod(shape), dtype), 0, tuple(shape), dense(shape))
 
-    def _computed(self, operands: Sequence[Real]) -> torch.dtype:
+    def dtype_of(self, *operands: Real) -> torch.dtype:
         """Return the dtype to compute in: double where an operand is double or integer."""
         dtypes = [self.dtypes[x.slot] for x in operands if isinstance(x, View)]
         return torch.float64 if any(x in _DOUBLE for x in dtypes) else self.wide
@@ -102,19 +98,15 @@ class Tape:
         if x.is_neg() or x.is_conj():
             raise RefusedError("it changes a part of a conjugate")
         if self.slot(x) is None:
-            self.know(x, self._room_of(x))
+            self.know(x, self.room(_numbers(x), x.dtype))
         slot = self.written(x)
         if x.dtype is torch.bool:
             self.truths.add(slot)
-        return self._parts(x, slot)
+        return _parts(x, slot)
 
     def is_truth(self, x: Real) -> bool:
         """Whether an operand is truth values."""
         return isinstance(x, View) and x.slot in self.truths
-
-    def _room_of(self, x: Tensor) -> Slot:
-        """Memory like a storage."""
-        return self.room(_numbers(x), x.dtype)
 
     def written(self, x: Tensor) -> Slot:
         """Return where a tensor lies that is changed in place."""
@@ -123,8 +115,8 @@ class Tape:
             numbers = x.untyped_storage().nbytes() // x.element_size()
             storage = x.as_strided((numbers,), (1,), 0)
             fixed = self.number(storage)
-            self.know(x, self._room_of(x))
-            destination = self._parts(storage, self._slots[_memory(x)])
+            self.know(x, self.room(_numbers(x), x.dtype))
+            destination = _parts(storage, self._slots[_memory(x)])
             self.move(destination, fixed)
             slot = self.slot(x)
         if slot is None or slot.kind != "scratch":
@@ -144,20 +136,13 @@ class Tape:
             return self._constant(x)
         if self.dtypes.get(slot) is torch.uint8:
             raise RefusedError("it reads bytes")
-        operand = self._parts(x, slot)
+        operand = _parts(x, slot)
         if x.is_neg():  # a part of a conjugate
             re, im = operand
             operand = Number(self.new("neg", re), None if im is None else self.new("neg", im))
         if x.is_conj() and operand.im is not None:
             return Number(operand.re, self.new("neg", operand.im))
         return operand
-
-    def _parts(self, x: Tensor, slot: Slot) -> Number:
-        shape, strides, first = tuple(x.shape), x.stride(), int(x.storage_offset())
-        if not x.is_complex():
-            return Number(View(slot, first, shape, strides))
-        strides, first = tuple(2 * s for s in strides), 2 * first
-        return Number(View(slot, first, shape, strides), View(slot, first + 1, shape, strides))
 
     def _constant(self, x: Tensor) -> Number:
         if x.numel() and not any(s and n > 1 for s, n in zip(x.stride(), x.shape, strict=True)):
@@ -190,7 +175,7 @@ class Tape:
             # a rule that is wrong about a shape must not let the machine read what is not there
             if isinstance(x, View) and x.end > self._extents.get(x.slot, _ENDLESS):
                 raise RefusedError(f"{op} would leave a tensor")
-        dtype = self._computed((to, *read))
+        dtype = self.dtype_of(to, *read)
         self.instructions.append(Instruction(op, tuple(size), to, read, value, dtype))
 
     def new(
@@ -199,7 +184,7 @@ class Tape:
         """The result of an elementwise operation, in new memory."""
         shapes = [x.shape for x in read if isinstance(x, View)]
         shape = np.broadcast_shapes(*shapes) if shape is None else shape
-        return self.put(op, self.fresh(shape, *read), *read, value=value)
+        return self.put(op, self.fresh(shape, self.dtype_of(*read)), *read, value=value)
 
     def move(self, to: Number, x: Number) -> None:
         """Write numbers, real or complex, somewhere else."""
@@ -234,18 +219,17 @@ class Tape:
                 return False
         step = new[writers[0]]
         step.to = place
-        step.dtype = self._computed((place, *step.read))
+        step.dtype = self.dtype_of(place, *step.read)
         return True
 
     def standardise(self, to: View, x: View, eps: float) -> None:
         """Mean 0 and variance 1 along the last axis, ``eps`` added to the variance."""
         x = self.like(x, to)
-        destination = (
-            to if self.dtypes[to.slot] is self._computed((x, to)) else self.fresh(to.shape, x, to)
-        )
-        self._add("standardise", x.shape, destination, [x, 0.0, 1.0], float(eps))
-        if destination is not to:
-            self.put("move", to, destination)
+        dtype = self.dtype_of(x, to)
+        rows = to if self.dtypes[to.slot] is dtype else self.fresh(to.shape, dtype)
+        self._add("standardise", x.shape, rows, [x, 0.0, 1.0], float(eps))
+        if rows is not to:
+            self.put("move", to, rows)
 
     def reduce(self, op: str, x: View, to: View) -> View:
         """``total`` or ``largest`` over the last axis of x, which the result does not have."""
@@ -254,11 +238,10 @@ class Tape:
 
     def like(self, x: View, *operands: View) -> View:
         """Numbers as they are computed with beside others: themselves or a copy."""
-        dtype = self._computed((x, *operands))
+        dtype = self.dtype_of(x, *operands)
         if self.dtypes[x.slot] is dtype:
             return x
-        to = self.fresh_like(x.shape, dtype)
-        return self.put("move", to, x)
+        return self.put("move", self.fresh(x.shape, dtype), x)
 
     def product(self, to: View, a: Real, b: Real, c: Real | None) -> None:
         """``to[q, i, j] = sum_k a[q, i, k] b[q, j, k] + c[q, i, j]``."""
@@ -394,24 +377,31 @@ def _is_early(slot: Slot, early: set[Slot]) -> bool:
 
 def _scratch_of(x: Number, sizes: Mapping[Slot, int]) -> Slot | None:
     """The scratch memory that a result fills as it is to lie, None if there is none."""
-    if not isinstance(x.re, View) or x.re.slot not in sizes or x.re.offset:
+    if not isinstance(x.re, View) or x.re.slot not in sizes or x != _result(x.re.slot, x):
         return None
-    numbers = prod(x.re.shape)
-    if x.im is None:
-        fills = x.re.strides == dense(x.re.shape) and sizes[x.re.slot] == numbers
-        return x.re.slot if fills else None
-    as_pairs = _result(x.re.slot, x)
-    return x.re.slot if as_pairs == x and sizes[x.re.slot] == 2 * numbers else None
+    numbers = prod(x.re.shape) * (1 if x.im is None else 2)
+    return x.re.slot if sizes[x.re.slot] == numbers else None
 
 
 def _result(slot: Slot, like: Number) -> Number:
     """A dense result of the shape of ``like``."""
     shape = like.re.shape if isinstance(like.re, View) else ()
-    strides = dense(shape)
-    if like.im is None:
-        return Number(View(slot, 0, shape, strides))
-    strides = tuple(2 * s for s in strides)
-    return Number(View(slot, 0, shape, strides), View(slot, 1, shape, strides))
+    return _placed(slot, 0, shape, dense(shape), like.im is not None)
+
+
+def _parts(x: Tensor, slot: Slot) -> Number:
+    """A tensor whose storage lies there."""
+    return _placed(slot, int(x.storage_offset()), tuple(x.shape), x.stride(), x.is_complex())
+
+
+def _placed(
+    slot: Slot, first: int, shape: tuple[int, ...], strides: Sequence[int], is_complex: bool
+) -> Number:
+    """Numbers from one on, in memory of PyTorch's layout: the parts of complex ones side by side."""
+    if not is_complex:
+        return Number(View(slot, first, shape, tuple(strides)))
+    strides, first = tuple([2 * s for s in strides]), 2 * first
+    return Number(View(slot, first, shape, strides), View(slot, first + 1, shape, strides))
 
 
 def _memory(x: Tensor) -> int:
