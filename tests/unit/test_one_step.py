@@ -309,7 +309,7 @@ def test_operators_run_where_they_are_faster(monkeypatch):
 
 
 def test_a_layer_that_reads_any_number_of_rows_is_not_recorded_for_ever(monkeypatch):
-    monkeypatch.setattr(program, "KEPT", 3)
+    monkeypatch.setattr(program.Kinds, "MOST", 3)
     monkeypatch.setattr(program, "_REPLACED", 4)
     layer = load("mingru")(8)
     for _ in range(2):

@@ -148,22 +148,12 @@ class Cell:
 
     def joined(self, kind: int, parts: Sequence[Tensor]) -> list[Tensor]:
         """The arguments of a kind, from the leaves of the program."""
-        remaining = iter(parts)
-        return [
-            torch.complex(next(remaining), next(remaining))
-            if name in self.is_complex
-            else next(remaining)
-            for name in self._names[kind]
-        ]
+        return _joined(parts, [name in self.is_complex for name in self._names[kind]])
 
     def outputs(self, parts: Sequence[Tensor]) -> Any:
         """Rebuild the step's output from the outputs of the program."""
-        remaining = iter(parts)
-        outputs = tuple(
-            torch.complex(next(remaining), next(remaining)) if is_complex else next(remaining)
-            for is_complex in self.traced.complex_outputs
-        )
-        return outputs[0] if self.traced.single else outputs
+        outputs = _joined(parts, self.traced.complex_outputs)
+        return outputs[0] if self.traced.single else tuple(outputs)
 
     def by_parts(
         self,
@@ -184,14 +174,10 @@ class Cell:
         assert function is not None
         outputs, next_states = function(*(by_name[x] for x in self.arguments), **layout)
         outputs, next_states = (x if isinstance(x, tuple) else (x,) for x in (outputs, next_states))
-        like = states[0]
-        split: list[Tensor] = []
-        for y, is_complex in zip(outputs, self.traced.complex_outputs, strict=True):
-            split += _split(y, is_complex, like)
-        carried: list[Tensor] = []
-        for name, h in zip(self.states, next_states, strict=True):
-            carried += _split(h, name in self.is_complex, like)
-        return split, carried
+        return (
+            _split(outputs, self.traced.complex_outputs, states[0]),
+            _split(next_states, [name in self.is_complex for name in self.states], states[0]),
+        )
 
     def affine(self) -> str | None:
         """Why linear scans do not compute this cell; None where they do.
@@ -381,13 +367,22 @@ def _evaluated(program: Program, counts: tuple[int, ...], *arguments: Tensor) ->
     return tuple(values.outputs), tuple(values.next_states)
 
 
-def _split(x: Any, is_complex: bool, like: Tensor) -> list[Tensor]:
-    """A tensor or number as real parts."""
-    x = x if isinstance(x, Tensor) else torch.as_tensor(x, device=like.device)
-    if not is_complex:
-        return [x.to(like.dtype)]
-    parts = _pair(x) if x.is_complex() else [x, torch.zeros_like(x)]
-    return [part.to(like.dtype) for part in parts]  # a number has PyTorch's default precision
+def _joined(parts: Sequence[Tensor], is_complex: Sequence[bool]) -> list[Tensor]:
+    """Tensors from their real parts."""
+    part = iter(parts)
+    return [torch.complex(next(part), next(part)) if pair else next(part) for pair in is_complex]
+
+
+def _split(values: Sequence[Any], is_complex: Sequence[bool], like: Tensor) -> list[Tensor]:
+    """The real parts of tensors or numbers."""
+    parts: list[Tensor] = []
+    for x, pair in zip(values, is_complex, strict=True):
+        x = x if isinstance(x, Tensor) else torch.as_tensor(x, device=like.device)
+        if pair:
+            parts += _pair(x) if x.is_complex() else [x, torch.zeros_like(x)]
+        else:
+            parts.append(x)
+    return [x.to(like.dtype) for x in parts]  # a number has PyTorch's default precision
 
 
 def _pair(x: Tensor) -> list[Tensor]:

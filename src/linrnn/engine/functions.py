@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.engine.operations import ELEMENTWISE
 from linrnn.engine.values import FUNCTIONS as FUNCTIONS
-from linrnn.engine.values import Symbol, Value, Writer, product
+from linrnn.engine.values import Symbol, Tracer, Value, product
 
 Function = Callable[..., Value]
 
@@ -37,20 +38,15 @@ def _of_two(op: str) -> Function:
     return lambda t, input, other: t.real(op, input, other)
 
 
-FUNCTIONS |= {
-    op: _simple(op)
-    for op in (
-        *("sqrt", "expm1", "log", "log1p", "sigmoid", "tanh", "sin", "cos", "erf", "sinh"),
-        *("cosh", "floor", "logsigmoid"),
-    )
-}
+#: Those of complex numbers, with options or of three arguments are replaced below.
+FUNCTIONS |= {op: _simple(op) for op in ELEMENTWISE}
 FUNCTIONS |= {op: _of_two(op) for op in ("lt", "le", "maximum", "minimum", "atan2", "fmod")}
 
 
 def _compared(op: str, join: str) -> Function:
     """Whether two numbers are equal or not; of complex ones both parts are compared."""
 
-    def compare(t: Writer, input: Any, other: Any) -> Value:
+    def compare(t: Tracer, input: Any, other: Any) -> Value:
         a, b = t.value(input), t.value(other)
         if a.im is None and b.im is None:
             return t.real(op, a, b)
@@ -64,20 +60,20 @@ FUNCTIONS |= {"eq": _compared("eq", "mul"), "ne": _compared("ne", "maximum")}
 
 
 @named("trunc", "fix")
-def _trunc(t: Writer, x: Any) -> Value:
+def _trunc(t: Tracer, x: Any) -> Value:
     below = t.real("lt", x, 0.0)
     return t.real("where", below, FUNCTIONS["ceil"](t, x), t.real("floor", x))
 
 
 @named("round")
-def _round(t: Writer, x: Any, *, decimals: int = 0) -> Value:
+def _round(t: Tracer, x: Any, *, decimals: int = 0) -> Value:
     if decimals:
         raise t.refuse(f"round() to {decimals} decimals", "Write torch.round(x * 10) / 10.")
     return t.real("round", x)
 
 
 @named("remainder")
-def _remainder(t: Writer, input: Any, other: Any) -> Value:
+def _remainder(t: Tracer, input: Any, other: Any) -> Value:
     """With the sign of the divisor, exactly, as in Python."""
     if not isinstance(input, Symbol):  # PyTorch has no derivative of it
         raise t.refuse("the remainder of a number", "Write torch.remainder(x * 0 + number, x).")
@@ -86,13 +82,13 @@ def _remainder(t: Writer, input: Any, other: Any) -> Value:
     return t.real("where", _wrong_side(t, remainder, b), remainder + b, remainder)
 
 
-def _wrong_side(t: Writer, remainder: Value, divisor: Value) -> Value:
+def _wrong_side(t: Tracer, remainder: Value, divisor: Value) -> Value:
     """Whether what a division left has another sign than the divisor."""
     differs = t.real("ne", t.real("lt", divisor, 0.0), t.real("lt", remainder, 0.0))
     return t.real("mul", differs, t.real("ne", remainder, 0.0))
 
 
-def _rounded_quotient(t: Writer, input: Any, other: Any, rounding_mode: str) -> Value:
+def _rounded_quotient(t: Tracer, input: Any, other: Any, rounding_mode: str) -> Value:
     """`torch.div` to an integer, whose gradient is 0."""
     a, b = t.value(input), t.value(other)
     if rounding_mode == "trunc":
@@ -112,7 +108,7 @@ def _rounded_quotient(t: Writer, input: Any, other: Any, rounding_mode: str) -> 
 
 
 @named("add")
-def _add(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+def _add(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
     b = b if alpha == 1 else b * alpha
     if t.is_truth(a.re) and t.is_truth(b.re):  # the sum of booleans is one: True + True is True
@@ -121,13 +117,13 @@ def _add(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
 
 
 @named("sub", "subtract")
-def _sub(t: Writer, input: Any, other: Any, *, alpha: float = 1) -> Value:
+def _sub(t: Tracer, input: Any, other: Any, *, alpha: float = 1) -> Value:
     a, b = t.value(input), t.value(other)
     _not_of_truth(t, "a difference", a, b)
     return _by_parts(t, "sub", a, b if alpha == 1 else b * alpha)
 
 
-def _by_parts(t: Writer, op: str, *values: Value) -> Value:
+def _by_parts(t: Tracer, op: str, *values: Value) -> Value:
     """Real parts, and imaginary ones where there are any."""
     re = t.graph(op, *[x.re for x in values])
     if all([x.im is None for x in values]):
@@ -135,14 +131,14 @@ def _by_parts(t: Writer, op: str, *values: Value) -> Value:
     return Value(t, re, t.graph(op, *[x.pair()[1] for x in values]))
 
 
-def _not_of_truth(t: Writer, what: str, *values: Value) -> None:
+def _not_of_truth(t: Tracer, what: str, *values: Value) -> None:
     """Refuse what PyTorch has not of booleans."""
     if any(t.is_truth(x.re) for x in values):
         raise t.refuse(f"{what} of truth values", "Write torch.where(condition, 1.0, 0.0).")
 
 
 @named("mul")
-def _mul(t: Writer, input: Any, other: Any) -> Value:
+def _mul(t: Tracer, input: Any, other: Any) -> Value:
     a, b, g = t.value(input), t.value(other), t.graph
     if b.im is None:
         a, b = b, a
@@ -155,7 +151,7 @@ def _mul(t: Writer, input: Any, other: Any) -> Value:
 
 
 @named("div")
-def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
+def _div(t: Tracer, input: Any, other: Any, *, rounding_mode: str | None = None) -> Value:
     if rounding_mode is not None:
         return _rounded_quotient(t, input, other, rounding_mode)
     a, b, g = t.value(input), t.value(other), t.graph
@@ -168,13 +164,13 @@ def _div(t: Writer, input: Any, other: Any, *, rounding_mode: str | None = None)
 
 
 @named("neg")
-def _neg(t: Writer, x: Value) -> Value:
+def _neg(t: Tracer, x: Value) -> Value:
     _not_of_truth(t, "the negative", x)
     return _by_parts(t, "neg", x)
 
 
 @named("abs")
-def _abs(t: Writer, x: Value) -> Value:
+def _abs(t: Tracer, x: Value) -> Value:
     """Absolute value; its gradient at 0 is 0, for complex numbers too."""
     if x.im is None:
         return t.real("abs", x)
@@ -185,18 +181,18 @@ def _abs(t: Writer, x: Value) -> Value:
 
 
 @named("polar")
-def _polar(t: Writer, abs: Any, angle: Any) -> Value:
+def _polar(t: Tracer, abs: Any, angle: Any) -> Value:
     size = t.value(abs)
     return Value(t, (size * t.real("cos", angle)).re, (size * t.real("sin", angle)).re)
 
 
 @named("exp")
-def _exp(t: Writer, x: Value) -> Value:
+def _exp(t: Tracer, x: Value) -> Value:
     return t.real("exp", x) if x.im is None else _polar(t, t.real("exp", x.real), x.imag)
 
 
 @named("pow")
-def _pow(t: Writer, x: Any, exponent: Any) -> Value:
+def _pow(t: Tracer, x: Any, exponent: Any) -> Value:
     """Integers from -4 to 4, and roots, as products."""
     if not isinstance(exponent, (int, float)) or isinstance(exponent, bool):
         return t.real("pow", x, exponent)
@@ -213,7 +209,7 @@ def _pow(t: Writer, x: Any, exponent: Any) -> Value:
 
 
 @named("where")
-def _where(t: Writer, condition: Any, input: Any, other: Any) -> Value:
+def _where(t: Tracer, condition: Any, input: Any, other: Any) -> Value:
     c, a, b = t.value(condition), t.value(input), t.value(other)
     if a.im is None and b.im is None:
         return t.real("where", c, a, b)
@@ -221,7 +217,7 @@ def _where(t: Writer, condition: Any, input: Any, other: Any) -> Value:
     return Value(t, *(t.graph("where", c.re, x, y) for x, y in pairs))
 
 
-def _truth(t: Writer, x: Any) -> Value:
+def _truth(t: Tracer, x: Any) -> Value:
     return t.real("ne", x, 0.0)
 
 
@@ -275,7 +271,7 @@ FUNCTIONS |= {
 def _bitwise(name: str, logical: Function) -> Function:
     """Make an operation on truth values; PyTorch has it not of other numbers."""
 
-    def function(t: Writer, *args: Any) -> Value:
+    def function(t: Tracer, *args: Any) -> Value:
         for x in map(t.value, args):
             if t.graph.value(x.re) is None and not t.is_truth(x.re):
                 raise t.refuse(f"bitwise_{name}() of numbers", f"Write torch.logical_{name}(...).")
@@ -290,7 +286,7 @@ FUNCTIONS |= {
 
 
 @named("clamp")
-def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
+def _clamp(t: Tracer, x: Value, min: Any = None, max: Any = None) -> Value:
     """A limit that is met passes the gradient on, as a maximum does not."""
     if isinstance(min, Symbol) or isinstance(max, Symbol):
         raise t.refuse("clamp() with limits that are values", "Use torch.maximum and minimum.")
@@ -305,7 +301,7 @@ def _clamp(t: Writer, x: Value, min: Any = None, max: Any = None) -> Value:
 
 
 @named("logaddexp")
-def _logaddexp(t: Writer, input: Any, other: Any) -> Value:
+def _logaddexp(t: Tracer, input: Any, other: Any) -> Value:
     high, low = t.real("maximum", input, other), t.real("minimum", input, other)
     same = t.real("eq", input, other)  # of infinities there is no difference
     gap = t.real("where", same, 0.0, low) - t.real("where", same, 0.0, high)
@@ -313,19 +309,19 @@ def _logaddexp(t: Writer, input: Any, other: Any) -> Value:
 
 
 @named("full_like")
-def _full_like(t: Writer, x: Value, fill_value: float) -> Value:
+def _full_like(t: Tracer, x: Value, fill_value: float) -> Value:
     parts = t.value(fill_value)
     return Value(t, parts.re, parts.im, like=x.re)
 
 
 @named("linear")
-def _linear(t: Writer, input: Any, weight: Any, bias: Any = None) -> Value:
+def _linear(t: Tracer, input: Any, weight: Any, bias: Any = None) -> Value:
     result = product(t, "linear", weight, input, False)
     return result if bias is None else result + bias
 
 
 def _spreading(op: str) -> Function:
-    def function(t: Writer, x: Any, n: Any, each: bool = False) -> Value:
+    def function(t: Tracer, x: Any, n: Any, each: bool = False) -> Value:
         value, name = t.value(x), f"{op}_each" if each else op
         if type(n) is not int or n < 1:
             raise t.refuse(f"{op}() of {n!r} parts", "Give it an integer of at least 1.")
@@ -342,7 +338,7 @@ FUNCTIONS |= {op: _spreading(op) for op in ("spread", "fold")}
 
 
 @named("roll")
-def _roll(t: Writer, input: Any, shifts: Any, dims: Any = None) -> Value:
+def _roll(t: Tracer, input: Any, shifts: Any, dims: Any = None) -> Value:
     by = [shifts] if isinstance(shifts, int) else list(shifts)
     if dims not in (-1, (-1,), [-1]) or len(by) != 1:
         raise t.refuse(f"roll() along {dims!r}", "The channels are the last axis: dims=-1.")
@@ -353,7 +349,7 @@ def _roll(t: Writer, input: Any, shifts: Any, dims: Any = None) -> Value:
 
 @named("hardtanh")
 def _hardtanh(
-    t: Writer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
+    t: Tracer, x: Value, min_val: float = -1.0, max_val: float = 1.0, *, inplace: bool = False
 ) -> Value:
     """Unlike `clamp`, a limit that is met passes no gradient on."""
     high = t.real("where", t.real("le", max_val, x), max_val, x)
@@ -361,7 +357,7 @@ def _hardtanh(
 
 
 @named("softplus")
-def _softplus(t: Writer, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+def _softplus(t: Tracer, x: Value, beta: float = 1, threshold: float = 20) -> Value:
     if (beta, threshold) == (1, 20):
         return t.real("softplus", x)
     large = t.real("lt", threshold, x * beta)
@@ -370,7 +366,7 @@ def _softplus(t: Writer, x: Value, beta: float = 1, threshold: float = 20) -> Va
 
 
 @named("gelu")
-def _gelu(t: Writer, x: Value, approximate: str = "none") -> Value:
+def _gelu(t: Tracer, x: Value, approximate: str = "none") -> Value:
     if approximate == "none":
         return t.real("gelu", x)
     twice = math.sqrt(8 / math.pi) * (x + 0.044715 * (x * x * x))
@@ -379,7 +375,7 @@ def _gelu(t: Writer, x: Value, approximate: str = "none") -> Value:
 
 @named("elu")
 def _elu(
-    t: Writer, x: Value, alpha: float = 1.0, *, inplace: bool = False, scale: float = 1.0
+    t: Tracer, x: Value, alpha: float = 1.0, *, inplace: bool = False, scale: float = 1.0
 ) -> Value:
     below = t.real("le", x, 0.0)
     # what is not chosen must not overflow: infinity times a gradient of 0 is NaN

@@ -5,26 +5,17 @@ The function is called with `Value` in place of tensors, which know the function
 user's line and what to write instead.
 """
 
-import functools
 import itertools
-import linecache
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from numbers import Complex, Real
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 from linrnn.engine.graph import LEAVES, MIXING, SPREADS, Graph, Program, block_product, finish
-from linrnn.engine.operations import LOGICAL, TRUTHS
-from linrnn.engine.values import Matrix, Symbol, Value, Writer, numbers_like
+from linrnn.engine.values import FOREIGN, Matrix, Symbol, Tracer, Value, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
-
-_OURS = os.path.dirname(__file__)
-_FOREIGN = (_OURS, os.path.dirname(torch.__file__), os.path.dirname(functools.__file__) + "/func")
 
 
 class Names(NamedTuple):
@@ -158,7 +149,7 @@ def _real_parts(graph: Graph, value: Value, is_complex: bool, leaf: int | None) 
     return [x if graph.value(x) is None else numbers_like(graph, x, like) for x in handles]
 
 
-def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Symbol]) -> object:
+def _read(tracer: Tracer, step: Callable[..., Any], values: Sequence[Symbol]) -> object:
     """Run a step; an error in it becomes one of ours, with its line."""
     try:
         return step(*values)
@@ -167,7 +158,7 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Symbol]) 
     except Exception as error:
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
-            if place.tb_next.tb_frame.f_code.co_filename.startswith(_FOREIGN):
+            if place.tb_next.tb_frame.f_code.co_filename.startswith(FOREIGN):
                 break
             place = place.tb_next
         frame = sys._getframe() if place is None else place.tb_frame
@@ -178,7 +169,7 @@ def _read(tracer: "Tracer", step: Callable[..., Any], values: Sequence[Symbol]) 
 
 
 def _results(
-    tracer: "Tracer", results: object, n_states: int
+    tracer: Tracer, results: object, n_states: int
 ) -> tuple[list[Value], list[Value], bool]:
     where = tracer.where
     if not isinstance(results, tuple) or len(results) != 2:
@@ -194,72 +185,3 @@ def _results(
         )
     single = not isinstance(results[0], tuple)
     return [tracer.value(y) for y in outputs], [tracer.value(h) for h in states], single
-
-
-class Tracer(Writer):
-    """Writes a graph for values, and words what it refuses."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-        self.graph: Graph = Graph()
-
-    def refuse(self, got: str, fix: str) -> ArgumentError:
-        """The error that names the line of the user's code that is running."""
-        frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_FOREIGN):
-            frame = frame.f_back
-        return self.refused_at(frame.f_code.co_filename, frame.f_lineno, got, fix)
-
-    def refused_at(self, path: str, line: int, got: str, fix: str) -> ArgumentError:
-        """The error that names a line of the user's code."""
-        source = linecache.getline(path, line).strip()
-        text = f" (`{source:.80}`)" if source else ""
-        return ArgumentError(
-            f"{self.where}, {os.path.basename(path)}:{line}{text}: a step must be elementwise "
-            f"operations and products with matrices, got {got}. {fix}"
-        )
-
-    def operand(self, x: object) -> Value:
-        """Numbers and tensors that hold one number as constants."""
-        if isinstance(x, Matrix):
-            raise self.refuse(
-                "a matrix among elementwise operations",
-                "Use a matrix in torch.nn.functional.linear or linrnn.cells.block_linear only.",
-            )
-        if isinstance(x, Tensor) and x.ndim == 0 and not x.requires_grad:
-            x = x.item()
-        if isinstance(x, Complex) and not isinstance(x, Real):
-            return Value(self, *(self.constant(part) for part in (x.real, x.imag)))
-        if isinstance(x, Real):  # numbers of NumPy and fractions too
-            return Value(self, self.constant(x))
-        raise self.refuse(
-            f"a {type(x).__name__} that is no argument of it",
-            "Make it an argument and say what it is: an input, constant or matrix of the cell.",
-        )
-
-    def constant(self, x: Any) -> int:
-        """The node of a Python number."""
-        try:
-            return self.graph.constant(float(x))
-        except OverflowError:
-            raise self.refuse("a number that is too large", "Give it as a float.") from None
-
-    def is_truth(self, node: int) -> bool:
-        """Whether a node is what PyTorch would hold as a boolean."""
-        op, args, _ = self.graph.nodes[node]
-        truths = args[1:] if op == "where" else args
-        return op in TRUTHS or (op in LOGICAL and all(map(self.is_truth, truths)))
-
-    def check_call(self, name: str, kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call that a step must not make, whatever its arguments are."""
-        if kwargs.get("inplace"):
-            raise self.refuse(f"{name}() in place", "Leave inplace=True away.")
-        if not torch.is_grad_enabled():
-            raise self.refuse("an operation without gradients", "Leave torch.no_grad away.")
-
-    def widened(self, result: Value, arguments: Sequence[Symbol]) -> Value:
-        """A result; one that is a number is as wide as the first argument that has a width."""
-        if result.like is not None or self.graph.value(result.re) is None:
-            return result
-        nodes = (x.re if self.graph.value(x.re) is None else x.like for x in arguments)
-        return Value(self, result.re, result.im, next((x for x in nodes if x is not None), None))

@@ -1,52 +1,113 @@
-"""The values of a step, which replace tensors while operations are recorded.
+"""The values of a step, which replace tensors while it is read, and who writes its graph for them.
 
-A function on values (`linrnn.engine.functions`) is written once. Who writes what it does decides
-what becomes of it: a node of a graph (`linrnn.engine.trace`), or an instruction of a recorded step
-(`linrnn.engine.replay.values`).
+A function on values (`linrnn.engine.functions`) is written once, for cells
+(`linrnn.engine.trace`) and for recorded steps (`linrnn.engine.replay.rules`).
 """
 
-from abc import ABC, abstractmethod
+import functools
+import linecache
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Complex, Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from linrnn.engine.graph import Graph
+from linrnn.engine.operations import LOGICAL, TRUTHS
+from linrnn.errors import ArgumentError
+
+#: Where code lies that is not the user's.
+FOREIGN = (
+    os.path.dirname(__file__),
+    os.path.dirname(torch.__file__),
+    os.path.dirname(functools.__file__) + "/func",
+)
 
 #: Functions that a step may use, by their name in `torch`, `torch.Tensor` or
 #: `torch.nn.functional`; the modules that define them on values fill it in.
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
-class Writer(ABC):
-    """Writes operations on real numbers down, for values.
+class Tracer:
+    """Writes a graph for values, and words what it refuses.
 
-    A handle stands for a real number a channel; which type it has is the writer's business.
+    Args:
+        where: for messages.
     """
 
-    graph: Any
-    """``graph(op, *handles)`` writes an elementwise operation; ``graph.value(handle)`` is the
-    number of a constant, else None; ``graph.constant(x)`` the handle of a number."""
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.graph = Graph()
+        #: Leaves that PyTorch would hold as booleans.
+        self.truths: set[int] = set()
 
-    @abstractmethod
     def refuse(self, got: str, fix: str) -> Exception:
-        """The error of what cannot be written."""
+        """The error that names the line of the user's code that is running."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(FOREIGN):
+            frame = frame.f_back
+        return self.refused_at(frame.f_code.co_filename, frame.f_lineno, got, fix)
 
-    @abstractmethod
+    def refused_at(self, path: str, line: int, got: str, fix: str) -> ArgumentError:
+        """The error that names a line of the user's code."""
+        source = linecache.getline(path, line).strip()
+        text = f" (`{source:.80}`)" if source else ""
+        return ArgumentError(
+            f"{self.where}, {os.path.basename(path)}:{line}{text}: a step must be elementwise "
+            f"operations and products with matrices, got {got}. {fix}"
+        )
+
     def operand(self, x: object) -> "Value":
-        """The value of an argument that is none yet."""
+        """Numbers and tensors that hold one number as constants."""
+        if isinstance(x, Matrix):
+            raise self.refuse(
+                "a matrix among elementwise operations",
+                "Use a matrix in torch.nn.functional.linear or linrnn.cells.block_linear only.",
+            )
+        if isinstance(x, Tensor) and x.ndim == 0 and not x.requires_grad:
+            x = x.item()
+        if isinstance(x, Complex) and not isinstance(x, Real):
+            return Value(self, *(self.constant(part) for part in (x.real, x.imag)))
+        if isinstance(x, Real):  # numbers of NumPy and fractions too
+            return Value(self, self.constant(x))
+        raise self.refuse(
+            f"a {type(x).__name__} that is no argument of it",
+            "Make it an argument and say what it is: an input, constant or matrix of the cell.",
+        )
 
-    @abstractmethod
-    def is_truth(self, handle: Any) -> bool:
-        """Whether a handle is what PyTorch would hold as a boolean."""
+    def constant(self, x: Any) -> int:
+        """The node of a Python number."""
+        try:
+            return self.graph.constant(float(x))
+        except OverflowError:
+            raise self.refuse("a number that is too large", "Give it as a float.") from None
+
+    def is_truth(self, node: int) -> bool:
+        """Whether a node is what PyTorch would hold as a boolean."""
+        op, args, _ = self.graph.nodes[node]
+        truths = args[1:] if op == "where" else args
+        return (
+            node in self.truths
+            or op in TRUTHS
+            or (op in LOGICAL and all(map(self.is_truth, truths)))
+        )
 
     def check_call(self, name: str, kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call of a function, whatever its arguments are; here none is."""
-        return
+        """Refuse a call that a step must not make, whatever its arguments are."""
+        if kwargs.get("inplace"):
+            raise self.refuse(f"{name}() in place", "Leave inplace=True away.")
+        if not torch.is_grad_enabled():
+            raise self.refuse("an operation without gradients", "Leave torch.no_grad away.")
 
     def widened(self, result: "Value", arguments: Sequence["Symbol"]) -> "Value":
-        """A result of a function of arguments, which say how wide it is if it is a number."""
-        return result
+        """A result; one that is a number is as wide as the first argument that has a width."""
+        if result.like is not None or self.graph.value(result.re) is None:
+            return result
+        nodes = (x.re if self.graph.value(x.re) is None else x.like for x in arguments)
+        return Value(self, result.re, result.im, next((x for x in nodes if x is not None), None))
 
     def value(self, x: object) -> "Value":
         """An argument as a value."""
@@ -62,18 +123,18 @@ class Writer(ABC):
         return Value(self, self.graph(op, *(x.re for x in values)))
 
 
-def call(writer: Writer, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Value":
+def call(tracer: Tracer, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Value":
     """Apply the PyTorch function of that name to values."""
     name = _NAMES.get(name, name.removeprefix("special_"))
-    writer.check_call(name, kwargs)
+    tracer.check_call(name, kwargs)
     if name not in FUNCTIONS:
-        raise writer.refuse(f"{name}()", refusal(name))
+        raise tracer.refuse(f"{name}()", refusal(name))
     try:
-        result: Value = FUNCTIONS[name](writer, *args, **kwargs)
+        result: Value = FUNCTIONS[name](tracer, *args, **kwargs)
     except TypeError as error:
         fix = "Use the arguments it has for numbers, or write it out."
-        raise writer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
-    return writer.widened(result, _flat([*args, *kwargs.values()]))
+        raise tracer.refuse(f"{name}() with arguments that are not known: {error}", fix) from None
+    return tracer.widened(result, _flat([*args, *kwargs.values()]))
 
 
 #: By the names that PyTorch has for them: what operators of Python are.
@@ -87,14 +148,14 @@ _NAMES |= {"__rsub__": "rsub", "__rmod__": "rmod", "__floordiv__": "floor_divide
 def _operator(name: str, swapped: bool = False) -> Callable[..., "Value"]:
     def method(self: "Symbol", *operands: Any) -> "Value":
         args = (*operands, self) if swapped else (self, *operands)
-        return call(self.writer, name, args, {})
+        return call(self.tracer, name, args, {})
 
     return method
 
 
 def _forbidden(got: str, fix: str) -> Callable[..., Any]:
     def method(self: "Symbol", *args: Any) -> Any:
-        raise self.writer.refuse(got, fix)
+        raise self.tracer.refuse(got, fix)
 
     return method
 
@@ -106,26 +167,26 @@ _PARTS = "Every value is one number a channel: give parts as arguments of their 
 class Symbol:
     """A stand-in for a tensor while a step is read: a `Value`, or a `Matrix`."""
 
-    __slots__ = ("im", "like", "re", "writer")
+    __slots__ = ("im", "like", "re", "tracer")
 
-    def __init__(self, writer: Writer, re: Any, im: Any = None, like: int | None = None) -> None:
-        self.writer, self.re, self.im = writer, re, im
+    def __init__(self, tracer: Tracer, re: Any, im: Any = None, like: int | None = None) -> None:
+        self.tracer, self.re, self.im = tracer, re, im
         #: The node that a number is as wide as, if it was made so.
         self.like = like
 
     def pair(self) -> tuple[Any, Any]:
         """Real and imaginary part."""
-        return self.re, self.writer.graph.constant(0.0) if self.im is None else self.im
+        return self.re, self.tracer.graph.constant(0.0) if self.im is None else self.im
 
     @property
     def real(self) -> "Value":
         """The real part."""
-        return Value(self.writer, self.re)
+        return Value(self.tracer, self.re)
 
     @property
     def imag(self) -> "Value":
         """The imaginary part, 0 of a real number."""
-        return Value(self.writer, self.pair()[1])
+        return Value(self.tracer, self.pair()[1])
 
     @property
     def H(self) -> Any:  # noqa: N802
@@ -143,18 +204,18 @@ class Symbol:
             args = (args[1], args[0], *args[2:])
         if name == "__get__":  # a property of tensors
             return getattr(receiver, func.__self__.__name__)  # type: ignore[no-any-return]
-        return call(receiver.writer, name, args, kwargs or {})
+        return call(receiver.tracer, name, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         if not callable(getattr(Tensor, name, None)):
-            raise self.writer.refuse(f".{name} of a value", refusal(name))
-        return lambda *args, **kwargs: call(self.writer, name, (self, *args), kwargs)
+            raise self.tracer.refuse(f".{name} of a value", refusal(name))
+        return lambda *args, **kwargs: call(self.tracer, name, (self, *args), kwargs)
 
     def where(self, condition: Any, other: Any) -> "Value":
         """The value where the condition holds, else the other one."""
-        return call(self.writer, "where", (condition, self, other), {})
+        return call(self.tracer, "where", (condition, self, other), {})
 
     __add__, __radd__ = _operator("add"), _operator("add", True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", True)
@@ -190,13 +251,10 @@ class Symbol:
     __contains__ = _forbidden("a search in a value", _CHOOSE)
     __getitem__ = _forbidden("an index into a value", _PARTS)
     __setitem__ = _forbidden("a value changed in place", "Write x = torch.where(...) instead.")
-    __imod__ = __ifloordiv__ = __ipow__ = __iand__ = __ior__ = __ixor__ = __imatmul__ = _forbidden(
-        "a value changed in place", "Write x = x + y for x += y."
-    )
     __delitem__ = _forbidden("a part of a value deleted", _PARTS)
-    __iadd__ = __isub__ = __imul__ = __itruediv__ = _forbidden(
-        "a value changed in place", "Write x = x + y for x += y."
-    )
+    __iadd__ = _forbidden("a value changed in place", "Write x = x + y for x += y.")
+    __isub__ = __imul__ = __itruediv__ = __imod__ = __ifloordiv__ = __ipow__ = __iadd__
+    __iand__ = __ior__ = __ixor__ = __imatmul__ = __iadd__
     __iter__ = __len__ = _forbidden("a value taken apart", _PARTS)
 
 
@@ -212,16 +270,16 @@ class Matrix(Symbol):
     __slots__ = ("transposed",)
 
     def __init__(
-        self, writer: Writer, re: int, im: int | None = None, transposed: bool = False
+        self, tracer: Tracer, re: int, im: int | None = None, transposed: bool = False
     ) -> None:
-        super().__init__(writer, re, im)
+        super().__init__(tracer, re, im)
         self.transposed = transposed
 
     def transpose(self, *axes: int) -> "Matrix":
         """The matrix with its last two axes exchanged."""
         if axes and {x % 2 for x in axes} != {0, 1}:
-            raise self.writer.refuse("a transpose of other axes", "Use matrix.mT.")
-        return Matrix(self.writer, self.re, self.im, not self.transposed)
+            raise self.tracer.refuse("a transpose of other axes", "Use matrix.mT.")
+        return Matrix(self.tracer, self.re, self.im, not self.transposed)
 
     t = adjoint = transpose
 
@@ -240,21 +298,21 @@ def _flat(args: Sequence[Any]) -> list[Symbol]:
     return values
 
 
-def product(writer: Writer, op: str, matrix: Any, x: Any, transposed: bool) -> Value:
+def product(tracer: Tracer, op: str, matrix: Any, x: Any, transposed: bool) -> Value:
     """A matrix times a vector, each real or complex."""
     if not isinstance(matrix, Matrix) or not isinstance(x, Value):
-        raise writer.refuse(
+        raise tracer.refuse(
             "a product of other things than a value and a matrix",
             "Declare the matrix: matrix='W', and write F.linear(h, W) or h @ W.",
         )
-    graph: Graph = writer.graph
+    graph: Graph = tracer.graph
     parts = [x.re] if x.im is None else [x.re, x.im]
     vector = next((v for v in parts if graph.value(v) is None), x.like)
 
     def times(w: int, v: int) -> int:
         if graph.value(v) is not None:
             if vector is None:
-                raise writer.refuse(
+                raise tracer.refuse(
                     "a product of a matrix and a number",
                     "Say how many channels it has: torch.full_like(h, number).",
                 )
@@ -263,13 +321,13 @@ def product(writer: Writer, op: str, matrix: Any, x: Any, transposed: bool) -> V
 
     if matrix.im is None:
         return Value(
-            writer, times(matrix.re, x.re), None if x.im is None else times(matrix.re, x.im)
+            tracer, times(matrix.re, x.re), None if x.im is None else times(matrix.re, x.im)
         )
     re, im = times(matrix.re, x.re), times(matrix.im, x.re)
     if x.im is not None:
         re = graph("sub", re, times(matrix.im, x.im))
         im = graph("add", im, times(matrix.re, x.im))
-    return Value(writer, re, im)
+    return Value(tracer, re, im)
 
 
 def numbers_like(graph: Graph, number: int, like: int) -> int:
@@ -278,22 +336,22 @@ def numbers_like(graph: Graph, number: int, like: int) -> int:
 
 
 #: Functions that a step must not use, for messages that say what to write instead.
-_REDUCTIONS = "sum mean prod max min amax amin argmax argmin norm var std softmax log_softmax "
-_REDUCTIONS += "logsumexp cumsum cumprod any all item tolist numpy rms_norm group_norm layer_norm "
-_REDUCTIONS += "median nansum nanmean count_nonzero aminmax topk sort argsort dist vdot dot inner "
-_REDUCTIONS += "equal allclose cosine_similarity normalize softmin"
-_VIEWS = "view reshape unflatten flatten chunk split unbind unsqueeze squeeze transpose permute "
-_VIEWS += (
-    "expand cat stack narrow flip index_select gather T mT shape size ndim dim concat concatenate "
-)
-_VIEWS += (
-    "hstack vstack dstack expand_as view_as numel nelement broadcast_to movedim swapaxes t ravel "
-)
-_VIEWS += "diff glu tensor_split select take diag tril triu outer kron len pad"
-_CASTS = (
-    "float double half bfloat16 to type cpu cuda dtype device int long bool short byte char cfloat"
-)
-_CASTS = f"{_CASTS} cdouble is_floating_point is_complex element_size"
+_REDUCTIONS = """
+    sum mean prod max min amax amin argmax argmin norm var std softmax log_softmax logsumexp
+    cumsum cumprod any all item tolist numpy rms_norm group_norm layer_norm median nansum
+    nanmean count_nonzero aminmax topk sort argsort dist vdot dot inner equal allclose
+    cosine_similarity normalize softmin
+"""
+_VIEWS = """
+    view reshape unflatten flatten chunk split unbind unsqueeze squeeze transpose permute expand
+    cat stack narrow flip index_select gather T mT shape size ndim dim concat concatenate hstack
+    vstack dstack expand_as view_as numel nelement broadcast_to movedim swapaxes t ravel diff
+    glu tensor_split select take diag tril triu outer kron len pad
+"""
+_CASTS = """
+    float double half bfloat16 to type cpu cuda dtype device int long bool short byte char
+    cfloat cdouble is_floating_point is_complex element_size
+"""
 _DRAWS = ("rand", "bernoulli", "normal", "poisson", "multinomial", "binomial", "gumbel", "rrelu")
 
 #: Functions that are made of a few others, and these.

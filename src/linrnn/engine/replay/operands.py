@@ -101,6 +101,13 @@ class Number(NamedTuple):
     re: Real
     im: Real | None = None
 
+    @property
+    def only(self) -> Real:
+        """The only part of real numbers."""
+        if self.im is not None:
+            raise RefusedError("of complex numbers")
+        return self.re
+
     def seen(self, change: Callable[[View], View]) -> "Number":
         """The same memory, seen in another way."""
         parts: list[Any] = [change(x) if isinstance(x, View) else x for x in self]

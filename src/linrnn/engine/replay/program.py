@@ -39,7 +39,6 @@ from linrnn.engine.replay.operands import (
 from linrnn.engine.replay.recorder import NOT_NOW, STORED, Recorder
 from linrnn.engine.replay.tape import Tape
 
-KEPT = Replays.MOST  # kinds of calls of a module; each number of sequences is one
 _REPLACED = 128  # of them by others; a module with more kinds would be recorded for ever
 TRIES = 64  # to record a kind at a call that goes the way of most; then ever more rarely
 _I64, _BYTES = 6, 7  # as recorded_step_args.h calls them
@@ -187,7 +186,7 @@ class Program:
     def _derived_from(self) -> set[int]:
         """The weights that PyTorch computes something from; no large ones are looked at."""
         indices = set()
-        for owner, name in self._derivation.places:
+        for owner, name in self._derivation.weights.values():
             same = [i for i, (o, n) in enumerate(self._weights) if o is owner and n == name]
             if not same or owner[name].numel() > _WATCHED:
                 raise RefusedError("it computes by PyTorch from a weight of too many numbers")
@@ -430,7 +429,7 @@ def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | Non
     """Look up the record of calls like one; None where it must be run as it is."""
     kind: Kind | None = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
-        if kind is None and len(kinds) >= KEPT:
+        if kind is None and len(kinds) >= kinds.MOST:
             if kinds.replaced >= _REPLACED:
                 return None
             kinds.replaced += 1

@@ -260,41 +260,30 @@ def _facts(function: Any) -> _Facts:
     )
 
 
-class Derivation:
-    """The calls of PyTorch that depend on weights alone, and their results.
+class Derivation(NamedTuple):
+    """The calls of PyTorch that depend on weights alone, and their results."""
 
-    Args:
-        calls: operators, in order.
-        weights: where each weight they read is found, by its identity in the calls.
-        results: tensors of the calls that the step reads.
-    """
-
-    def __init__(
-        self,
-        calls: Sequence[Call],
-        weights: Mapping[int, tuple[Mapping[str, Any], str]],
-        results: Sequence[Tensor],
-    ) -> None:
-        self._calls, self._weights, self._results = calls, weights, results
-        self.places = list(weights.values())
-        """The owner and the name of every weight."""
+    calls: Sequence[Call]
+    """Operators, in order."""
+    weights: Mapping[int, tuple[Mapping[str, Any], str]]
+    """The owner and the name of each weight that they read, by its identity in the calls."""
+    results: Sequence[Tensor]
+    """Tensors of the calls that the step reads."""
 
     def __call__(self) -> list[Tensor]:
         """The results, of the weights as they are now, where and as they lay in memory."""
-        now: dict[int, Any] = {
-            key: owner[name].detach() for key, (owner, name) in self._weights.items()
-        }
+        now: dict[int, Any] = {k: owner[x].detach() for k, (owner, x) in self.weights.items()}
 
         def current(x: Any) -> Any:
             return now[id(x)] if isinstance(x, Tensor) else x
 
         with torch.no_grad():
-            for call in self._calls:
+            for call in self.calls:
                 args, kwargs = tree_map(current, (call.args, call.kwargs))
                 outputs = tensors_in((call.function(*args, **kwargs),))
                 now |= {id(x): y for x, y in zip(call.results, outputs, strict=True)}
-        results = [now[id(x)] for x in self._results]
-        for x, y in zip(self._results, results, strict=True):
+        results = [now[id(x)] for x in self.results]
+        for x, y in zip(self.results, results, strict=True):
             assert (x.stride(), x.storage_offset()) == (y.stride(), y.storage_offset())
         return results
 

@@ -1,7 +1,7 @@
 """The instructions of a recorded step for each operator of PyTorch.
 
-An elementwise operator is compiled as in cells (`linrnn.engine.functions`), where a handle is a
-`View` of memory, or a number; unless a rule here says otherwise: because it is shorter without a
+An elementwise operator is read as in cells (`linrnn.engine.functions`), and each operation of its
+graph becomes an instruction; unless a rule here says otherwise: because it is shorter without a
 gradient, or because its arguments have another order. Operators that are others of PyTorch's say
 which (`COMPOSED`).
 """
@@ -13,15 +13,12 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from linrnn.engine.derivatives import backward
+from linrnn.engine.derivatives import adjoint
 from linrnn.engine.functions import FUNCTIONS
-from linrnn.engine.graph import ELEMENTWISE, Graph, Program, evaluate, finish
-from linrnn.engine.operations import LOGICAL, TRUTHS
+from linrnn.engine.graph import Program, evaluate, finish
 from linrnn.engine.replay.operands import Number, Real, RefusedError, View, tensors_in
 from linrnn.engine.replay.tape import Tape
-from linrnn.engine.trace import Tracer
-from linrnn.engine.values import Value, Writer, call
-from linrnn.errors import ArgumentError
+from linrnn.engine.values import Tracer, Value, call
 
 #: Writes an operator's instructions: ``(tape, where to, *arguments)``.
 Rule: TypeAlias = Callable[..., None]
@@ -41,75 +38,50 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return decorate
 
 
-def real(x: Number) -> Real:
-    """The only part of an operand."""
-    if x.im is not None:
-        raise RefusedError("of complex numbers")
-    return x.re
-
-
 def target(x: Number) -> View:
     """Return where real numbers are written to."""
-    view = real(x)
+    view = x.only
     assert isinstance(view, View)
     return view
 
 
-class _Instructions:
-    """Writes an instruction for each operation: what a graph is for a cell."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
-
-    def __call__(self, op: str, *args: Real) -> Real:
-        numbers = [x for x in args if not isinstance(x, View)]
-        if len(numbers) == len(args):
-            return ELEMENTWISE[op].of_numbers(*numbers)
-        result = self.tape.new(op, *args)
-        truths = args[1:] if op == "where" else args
-        if op in TRUTHS or (op in LOGICAL and all(map(self.tape.is_truth, truths))):
-            self.tape.truths.add(result.slot)
-        return result
-
-    def value(self, x: Real) -> float | None:
-        """A number that is no memory."""
-        return None if isinstance(x, View) else x
-
-    def constant(self, x: Any) -> float:
-        """A number as a handle."""
-        return float(x)
-
-
-class Recording(Writer):
-    """Writes instructions for values."""
-
-    def __init__(self, tape: Tape) -> None:
-        self.tape, self.graph = tape, _Instructions(tape)
+class _Reader(Tracer):
+    """Reads a function of operands of the recording, as functions of cells are read."""
 
     def refuse(self, got: str, fix: str) -> RefusedError:
         """The error that keeps a step from being recorded."""
         return RefusedError(got)
-
-    def operand(self, x: object) -> Value:
-        """A tensor of the recording, or a number."""
-        return Value(self, *self.tape.number(x))
-
-    def is_truth(self, handle: Real) -> bool:
-        """Whether numbers are truth values."""
-        return self.tape.is_truth(handle)
 
 
 def _function(name: str) -> Rule:
     """Make the rule of a function of `linrnn.cells.functions`."""
 
     def write(tape: Tape, to: Number, *args: Any, **kwargs: Any) -> None:
-        start, recording = len(tape.instructions), Recording(tape)
-        values = [recording.operand(x) if isinstance(x, Tensor) else x for x in args]
-        options = {
-            k: recording.operand(x) if isinstance(x, Tensor) else x for k, x in kwargs.items()
-        }
-        result = call(recording, name, values, options)
-        tape.deliver(start, to, Number(result.re, result.im))
+        start, reader, numbers = len(tape.instructions), _Reader(name), dict[int | None, Real]()
+
+        def part(x: Real | None) -> int | None:
+            if not isinstance(x, View):
+                return None if x is None else reader.graph.constant(x)
+            leaf = reader.graph.leaf("input", len(numbers))
+            numbers[leaf] = x
+            if tape.is_truth(x):
+                reader.truths.add(leaf)
+            return leaf
+
+        def value(x: Any) -> Any:
+            return Value(reader, *map(part, tape.number(x))) if isinstance(x, Tensor) else x
+
+        with torch.enable_grad():  # of a function with gradients
+            options = {k: value(x) for k, x in kwargs.items()}
+            result = call(reader, name, [value(x) for x in args], options)
+        for i, (op, operands, number) in enumerate(reader.graph.nodes):
+            if op == "constant":
+                numbers[i] = number
+            elif operands:
+                view = numbers[i] = tape.new(op, *[numbers[x] for x in operands])
+                if reader.is_truth(i):
+                    tape.truths.add(view.slot)
+        tape.deliver(start, to, Number(numbers[result.re], numbers.get(result.im)))
 
     return write
 
@@ -121,27 +93,17 @@ RULES["log_sigmoid_forward"] = _function("logsigmoid")
 @functools.lru_cache(maxsize=256)
 def _slope(name: str, options: tuple[Any, ...]) -> Program:
     """The gradient of a function of one number: of ``x`` and the gradient ``g`` of its result."""
-    tracer = Tracer(name)
-    x, g = (tracer.graph.leaf("input", i) for i in range(2))
+    reader = _Reader(name)
     with torch.enable_grad():
-        y = call(tracer, name, (Value(tracer, x), *options), {})
-    # g is a result, too: so it keeps its place
-    forward = finish(tracer.graph, ((), ("x", "g"), (), ()), (y.re, g), ())
-    result, g = forward.outputs
-    graph, gradients = Graph(forward.nodes), {result: g}
-    backward(graph, forward, gradients)
-    return finish(graph, forward.names, (gradients[forward.leaves["input"][0]],), ())
+        y = call(reader, name, (Value(reader, reader.graph.leaf("input", 0)), *options), {})
+    return adjoint(finish(reader.graph, ((), ("x",), (), ()), (y.re,), ()))
 
 
 def _slope_of(name: str, options: Callable[..., tuple[Any, ...]]) -> Callable[..., Tensor]:
     """The gradient of a function whose argument PyTorch saves: ``(gradient, argument, ...)``."""
 
     def compose(g: Tensor, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        try:
-            program = _slope(name, options(*args, **kwargs))
-        except ArgumentError as error:
-            raise RefusedError(f"of {name} with these options") from error
-        return evaluate(program, [], [x, g], [], []).outputs[0]
+        return evaluate(_slope(name, options(*args, **kwargs)), [], [x, g], [], []).outputs[0]
 
     return compose
 
@@ -195,10 +157,10 @@ COMPOSED |= {
 
 @rule("clamp", "clamp_min")
 def _clamp(tape: Tape, to: Number, x: Any, min: Any = None, max: Any = None) -> None:
-    clamped = real(tape.number(x))
+    clamped = tape.real(x)
     for op, bound in (("maximum", min), ("minimum", max)):
         if bound is not None:
-            clamped = tape.new(op, clamped, real(tape.number(bound)))
+            clamped = tape.new(op, clamped, tape.real(bound))
     tape.put("move", target(to), clamped)
 
 
@@ -260,7 +222,7 @@ def _padded(tape: Tape, to: Number, x: Tensor, pad: Sequence[int], value: float 
     for i, left in enumerate(pad[::2]):
         axis = x.ndim - 1 - i
         output = output.narrowed(axis, left, x.shape[axis])
-    tape.put("move", output, real(tape.number(x)))
+    tape.put("move", output, tape.real(x))
 
 
 @rule("index")
@@ -269,7 +231,7 @@ def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) 
     at = indices[axes[0]]
     if len(axes) != 1 or at is None or at.dtype is not torch.int64:
         raise RefusedError("by several tensors, or by truth values")
-    (axis,), source, place = axes, tape.view(real(tape.number(x))), real(tape.number(at))
+    (axis,), source, place = axes, tape.view(tape.real(x)), tape.real(at)
     rank = at.ndim
 
     def spread(sizes: Sequence[int], filler: int) -> tuple[int, ...]:
@@ -283,15 +245,15 @@ def _index(tape: Tape, to: Number, x: Tensor, indices: Sequence[Tensor | None]) 
 
 @rule("gather")
 def _gather(tape: Tape, to: Number, x: Tensor, dim: int, index: Tensor, **_: Any) -> None:
-    axis, source = dim % x.ndim, tape.view(real(tape.number(x)))
+    axis, source = dim % x.ndim, tape.view(tape.real(x))
     strides = (*source.strides[:axis], 0, *source.strides[axis + 1 :])
     source = source._replace(shape=tuple(index.shape), strides=strides)
-    _take(tape, to, source, real(tape.number(index)), x, axis)
+    _take(tape, to, source, tape.real(index), x, axis)
 
 
 def _take(tape: Tape, to: Number, source: View, place: Real, x: Tensor, axis: int) -> None:
     """Take from ``source``, which is x but for its axis, along which ``place`` goes."""
-    stride = tape.view(real(tape.number(x))).strides[axis]
+    stride = tape.view(tape.real(x)).strides[axis]
     tape.put("take", target(to), source, place, float(x.shape[axis]), value=stride)
 
 

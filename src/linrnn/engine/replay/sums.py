@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.engine.replay.operands import Number, Real, RefusedError, View
-from linrnn.engine.replay.rules import COMPOSED, RULES, real, rule, target
+from linrnn.engine.replay.rules import COMPOSED, RULES, rule, target
 from linrnn.engine.replay.tape import Tape
 
 __all__ = ["COMPOSED", "RULES"]
@@ -43,7 +43,7 @@ def _sum(tape: Tape, to: Number, x: Tensor, dim: Any = None, *_: Any, **options:
 
 @rule("amax")
 def _amax(tape: Tape, to: Number, x: Tensor, dim: Any = (), keepdim: bool = False) -> None:
-    _reduce(tape, "largest", real(tape.number(x)), x.shape, dim, target(to))
+    _reduce(tape, "largest", tape.real(x), x.shape, dim, target(to))
 
 
 def _mean(x: Tensor, dim: Any = None, keepdim: bool = False, **_: Any) -> Tensor:
@@ -101,10 +101,10 @@ def _layer_norm(
 ) -> None:
     if len(shape) != 1:
         raise RefusedError("of several axes")
-    tape.standardise(target(to), tape.view(real(tape.number(x)), x.shape), eps)
+    tape.standardise(target(to), tape.view(tape.real(x), x.shape), eps)
     for op, parameter in (("mul", weight), ("add", bias)):
         if parameter is not None:
-            tape.put(op, target(to), target(to), real(tape.number(parameter)))
+            tape.put(op, target(to), target(to), tape.real(parameter))
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -148,7 +148,7 @@ COMPOSED |= {
 def _product(tape: Tape, to: Number, x: Any, y: Any, c: Real | None = None) -> None:
     a, b = tape.number(x), tape.number(y)
     if to.im is None:
-        _real_matrices(tape, target(to), (real(a), x), (real(b), y), c)
+        _real_matrices(tape, target(to), (a.only, x), (b.only, y), c)
         return
     if a.im is None or b.im is None:
         raise RefusedError("of real and complex numbers")
@@ -177,7 +177,7 @@ def _addmm(
 ) -> None:
     if (beta, alpha) != (1, 1):
         raise RefusedError("with factors")
-    added = real(tape.number(c))
+    added = tape.real(c)
     if isinstance(added, View):
         added = added.over(target(to).shape)
     _product(tape, to, x, y, added)
@@ -185,7 +185,7 @@ def _addmm(
 
 @rule("mv")
 def _mv(tape: Tape, to: Number, x: Any, y: Any) -> None:
-    a, b, output = (tape.view(z) for z in (real(tape.number(x)), real(tape.number(y)), target(to)))
+    a, b, output = (tape.view(z) for z in (tape.real(x), tape.real(y), target(to)))
     tape.product(output.wider(0).wider(0), b.wider(0).wider(0), a.wider(0), None)
 
 
@@ -205,7 +205,7 @@ def _quantized(
         raise RefusedError("it reads a tensor that is no parameter or buffer")
     _, _, bits, group, digits = sizes
     form = bits + 16 * ((scales.shape[2] > 1) + 2 * (digits + 4 * group))
-    rows, output = tape.view(real(tape.number(x)), x.shape), target(to)
+    rows, output = tape.view(tape.real(x), x.shape), target(to)
     tape.quantized(output, rows, bytes_at, scales_at, form)
     if bias is not None:
-        tape.put("add", output, output, real(tape.number(bias)))
+        tape.put("add", output, output, tape.real(bias))

@@ -157,6 +157,10 @@ class Tape:
             views.append(View(slot, 0, tuple(part.shape), dense(part.shape)))
         return Number(*views)
 
+    def real(self, x: Any) -> Real:
+        """An operand of real numbers."""
+        return self.number(x).only
+
     def view(self, x: Real, shape: Sequence[int] = (1,)) -> View:
         """An operand in memory."""
         return x if isinstance(x, View) else self.new("move", x, shape=shape)
@@ -397,7 +401,7 @@ def _parts(x: Tensor, slot: Slot) -> Number:
 def _placed(
     slot: Slot, first: int, shape: tuple[int, ...], strides: Sequence[int], is_complex: bool
 ) -> Number:
-    """Numbers from one on, in memory of PyTorch's layout: the parts of complex ones side by side."""
+    """Numbers in memory, from one on; the two parts of a complex number lie side by side."""
     if not is_complex:
         return Number(View(slot, first, shape, tuple(strides)))
     strides, first = tuple([2 * s for s in strides]), 2 * first
