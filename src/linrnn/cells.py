@@ -6,7 +6,7 @@
 from linrnn.engine.cell import Cell as Cell
 from linrnn.engine.cell import cell as cell
 from linrnn.engine.functions import functions as functions
-from linrnn.engine.trace import block_linear as block_linear
+from linrnn.engine.operations import block_linear as block_linear
 from linrnn.engine.trace import fold as fold
 from linrnn.engine.trace import spread as spread
 

@@ -113,25 +113,21 @@ def backward(
     return products
 
 
-class Slopes(NamedTuple):
-    """The derivatives of a step's next states, and a graph of them that begins with the step."""
-
-    graph: Graph
-    rows: list[dict[int, int]]
-    """For each next state its derivative with respect to each state that it depends on."""
-
-
-def slopes(program: Program) -> Slopes:
+def slopes(program: Program) -> tuple[Graph, list[dict[int, int]]]:
     """The derivatives of next states, channel by channel.
 
     What comes through a product with a matrix, a spread or a fold is left out.
+
+    Returns:
+        A graph that begins with the step, and for each next state its derivative with respect to
+        each state that it depends on.
     """
     graph, rows = Graph(program.nodes), []
     for node in program.next_states:
         grads = {node: graph.constant(1.0)}
         backward(graph, program, grads, through_matrices=False)
         rows.append({i: grads[x] for i, x in program.leaves["state"].items() if x in grads})
-    return Slopes(graph, rows)
+    return graph, rows
 
 
 @functools.lru_cache(maxsize=256)

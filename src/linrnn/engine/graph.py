@@ -80,7 +80,6 @@ from linrnn.engine.operations import MIXING as MIXING
 from linrnn.engine.operations import SPREADS as SPREADS
 from linrnn.engine.operations import TRANSPOSED as TRANSPOSED
 from linrnn.engine.operations import TRUTHS
-from linrnn.engine.operations import block_product as block_product
 
 LEAVES = ("state", "input", "parameter", "matrix")
 """The kinds of leaves beside constants, in the order of a program's text."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 #: From ``(graph, cotangent, result, *arguments)`` of an operation to cotangents of its arguments.
@@ -53,13 +54,19 @@ class Elementwise(NamedTuple):
             return float(self(*[torch.tensor(x, dtype=torch.float64) for x in numbers]))
 
 
-def block_product(weight: Tensor, x: Tensor) -> Tensor:
-    """``weight`` (heads, M, N) times ``x`` (..., heads * N): (..., heads * M).
+def block_linear(x: Any, weight: Any) -> Any:
+    """A product for each head: ``weight`` (heads, M, N) times ``x`` (..., heads * N).
+
+    As `torch.nn.functional.linear` with a matrix of blocks: the heads lie one after the other in
+    the last axis of ``x`` and of the result (..., heads * M).
 
     Example:
-        >>> block_product(torch.ones(2, 1, 2), torch.tensor([1.0, 2, 3, 4]))
+        >>> import torch
+        >>> block_linear(torch.tensor([1.0, 2, 3, 4]), torch.ones(2, 1, 2))
         tensor([3., 7.])
     """
+    if has_torch_function((x, weight)):
+        return handle_torch_function(block_linear, (x, weight), x, weight)
     heads, _, n = weight.shape
     return torch.einsum("hmn,...hn->...hm", weight, x.unflatten(-1, (heads, n))).flatten(-2)
 
@@ -221,7 +228,7 @@ ELEMENTWISE: dict[str, Elementwise] = {
 #: Products of a matrix and a vector, in either direction.
 CONTRACTIONS: dict[str, Callable[[Tensor, Tensor, bool], Tensor]] = {
     "linear": lambda w, x, transposed: x @ (w if transposed else w.mT),
-    "block_linear": lambda w, x, transposed: block_product(w.mT if transposed else w, x),
+    "block_linear": lambda w, x, transposed: block_linear(x, w.mT if transposed else w),
 }
 #: Repeat channels n times, sum n of them up, or move them n places; ``_each``: neighbours.
 SPREADS: dict[str, Callable[[Tensor, int], Tensor]] = {

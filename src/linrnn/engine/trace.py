@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from linrnn.engine.graph import LEAVES, MIXING, SPREADS, Graph, Program, block_product, finish
+from linrnn.engine.graph import LEAVES, MIXING, SPREADS, Graph, Program, finish
 from linrnn.engine.values import FOREIGN, Matrix, Symbol, Tracer, Value, numbers_like
 from linrnn.errors import ArgumentError, LinrnnError
 
@@ -44,22 +44,6 @@ class Traced(NamedTuple):
     """For each output whether it is two outputs of the program."""
     single: bool
     """Whether the step returns one output that is no tuple."""
-
-
-def block_linear(x: Any, weight: Any) -> Any:
-    """A product for each head: ``weight`` (heads, M, N) times ``x`` (..., heads * N).
-
-    As `torch.nn.functional.linear` with a matrix of blocks: the heads lie one after the other in
-    the last axis of ``x`` and of the result (..., heads * M).
-
-    Example:
-        >>> import torch
-        >>> block_linear(torch.tensor([1.0, 2, 3, 4]), torch.ones(2, 1, 2))
-        tensor([3., 7.])
-    """
-    if has_torch_function((x, weight)):
-        return handle_torch_function(block_linear, (x, weight), x, weight)
-    return block_product(weight, x)
 
 
 def spread(x: Any, n: int, *, each: bool = False) -> Any:
