@@ -3,9 +3,9 @@
 What the machine is handed is described in ``src/native/machine_args.h``.
 
 An operation computes a row from at most three rows and a number. What follows from one another and
-is used nowhere else becomes one operation (`_select`), in the order of the levels; then every value
-gets a place (`_Placement`): a register, which is used again when its value is not needed any more,
-or the row in memory that it comes from or goes to.
+is used nowhere else becomes one operation (`Selection`), in the order of the levels; then every
+value gets a place (`Assembler`): a register, which is used again when its value is not needed any
+more, or the row in memory that it comes from or goes to.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
 from linrnn.engine.graph import Program, levels
-from linrnn.engine.select import Operation, operation_of, select
+from linrnn.engine.select import Operation, Selection, operation_of
 from linrnn.engine.widths import Ratio, classes, ratios
 
 
@@ -65,15 +65,11 @@ _CODE = struct.Struct("=6id")
 _HEADER = struct.Struct("=7q")
 
 
-def assemble(
-    program: Program,
-    outputs: Sequence[int],
-    numbers: Mapping[str, int],
-    starts: Sequence[float],
-    previous: Sequence[int] = (),
-    passing: Sequence[int] = (),
-) -> Assembled:
-    """The machine's program.
+class Assembler:
+    """Writes the machine's program: gives every value a slot.
+
+    A value is a node of the program, a copy of one, whose number is behind all nodes', or the slot
+    s itself as ``~s``.
 
     Args:
         program: what to run.
@@ -84,15 +80,6 @@ def assemble(
         previous: of an adjoint the inputs that are the states before the step, in order.
         passing: inputs that may be there for some steps at a time only.
     """
-    return _Assembler(program, outputs, numbers, starts, previous, passing).assembled()
-
-
-class _Assembler:
-    """Gives every value a slot.
-
-    A value is a node of the program, a copy of one, whose number is behind all nodes', or the slot
-    s itself as ``~s``.
-    """
 
     def __init__(
         self,
@@ -100,8 +87,8 @@ class _Assembler:
         outputs: Sequence[int],
         numbers: Mapping[str, int],
         starts: Sequence[float],
-        previous: Sequence[int],
-        passing: Sequence[int],
+        previous: Sequence[int] = (),
+        passing: Sequence[int] = (),
     ) -> None:
         self.program, self.outputs, self.numbers = program, outputs, numbers
         self.starts, self.previous = starts, previous
@@ -117,13 +104,14 @@ class _Assembler:
         self.copies: list[tuple[int, int]] = []  # from a node to the slot of an output
 
     def assembled(self) -> Assembled:
+        """The program."""
         program = self.program
         ratio_classes = [
             Ratio(self.width[wider], self.width[narrow], n) for wider, narrow, n in ratios(program)
         ]
         self._leaves()
         result_nodes = self._results()
-        steps = self._steps(select(program, self.levels, result_nodes))
+        steps = self._steps(Selection(program, self.levels, result_nodes).ordered())
         codes = self._codes(steps)
         counts = [0, 0, 0, 0]
         for step in steps:

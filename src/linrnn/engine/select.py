@@ -54,10 +54,8 @@ _SCALED = {"mul_add": 1.0, "neg_mul_add": -1.0}
 _OUTSIDE = Node("")  # no operation that could become a part of another
 
 
-def select(
-    program: Program, levels: Sequence[int], required: Sequence[int], *, pairs: bool = True
-) -> list[Operation]:
-    """Operations that compute all required nodes and the sums, in a possible order.
+class Selection:
+    """Operations that compute all required nodes and the sums.
 
     Args:
         program: what to compute.
@@ -65,12 +63,9 @@ def select(
         required: nodes that must be computed as such.
         pairs: whether an operation may have two results.
     """
-    return _Selection(program, levels, required, pairs).ordered()
 
-
-class _Selection:
     def __init__(
-        self, program: Program, levels: Sequence[int], required: Sequence[int], pairs: bool
+        self, program: Program, levels: Sequence[int], required: Sequence[int], pairs: bool = True
     ) -> None:
         self.program, nodes = program, program.nodes
         self.uses = [0] * len(nodes)

@@ -16,7 +16,7 @@ from typing import Any
 from linrnn.engine.graph import ELEMENTWISE, Graph, finish
 from linrnn.engine.replay.operands import Instruction, Real, Slot, View
 from linrnn.engine.replay.tape import Tape
-from linrnn.engine.select import select
+from linrnn.engine.select import Selection
 
 _LONGEST = 400  # instructions of a run: what a graph costs grows with its size
 
@@ -153,7 +153,8 @@ class _Run:
                 homes[output] = to
         result = []
         levels = [2] * len(program.nodes)
-        for operation in select(program, levels, program.outputs, pairs=False):
+        selection = Selection(program, levels, program.outputs, pairs=False)
+        for operation in selection.ordered():
             (output,) = operation.results
             to = homes.get(output) or self._tape.fresh(self._size, self._dtype)
             read = [places[x] for x in operation.args]

@@ -49,10 +49,6 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def shaped(self, shape: Sequence[int]) -> "View":
-        """As many numbers, which lie densely, in another shape."""
-        return self._replace(shape=tuple(shape), strides=dense(shape))
-
     def over(self, shape: Sequence[int]) -> "View":
         """Broadcast to a shape."""
         missing = len(shape) - len(self.shape)

@@ -30,7 +30,6 @@ from linrnn.engine.replay.fusion import fused
 from linrnn.engine.replay.operands import (
     PRODUCTS,
     Instruction,
-    Real,
     RefusedError,
     Slot,
     View,
@@ -47,7 +46,7 @@ _KERNEL = native.Kernel("recorded_step", "program count bases watched watches di
 _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
 #: Of these modules nothing is read but weights.
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
-_CODES = {**DTYPES, torch.uint8: _BYTES}
+_CODES = {**DTYPES, torch.int64: _I64, torch.uint8: _BYTES}
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
 _ABSENT_OPERAND = _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, 0.0)
 _COMPARABLE_TYPES = (bool, int, float, str, type(None))
@@ -143,7 +142,7 @@ class Program:
         self.count = len(late)
         self.slower = _slower(late, n_operators, n_rows)
         ends = list(accumulate((tape.bytes_of(slot, _LINE) for slot in between), initial=0))
-        lasting = dict(zip(between, ends, strict=False))
+        lasting = {slot: (1, end) for slot, end in zip(between, ends, strict=False)}
         # the bases: scratch, what is computed early, given, results, then what stays
         first = {"given": 2, "result": 2 + n_arguments}
         first["weight"] = first["result"] + len(self._results)
@@ -152,23 +151,10 @@ class Program:
         self._constants, self._lasting = tape.constants, ends[-1]
         codes, scratch = [], []
         for instructions in (early, late):
-            places, numbers = tape.places(instructions, _LINE, between)
+            offsets, numbers = tape.places(instructions, _LINE, between)
             scratch.append(numbers)
-
-            def operand(
-                x: Real, strides: Sequence[int], places: Mapping[Slot, int] = places
-            ) -> bytes:
-                if not isinstance(x, View):
-                    return _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
-                dtype = tape.dtypes[x.slot]
-                base, at = first.get(x.slot.kind, 0) + x.slot.number, x.offset * dtype.itemsize
-                if x.slot in lasting:
-                    base, at = 1, at + lasting[x.slot]
-                elif x.slot.kind == "scratch":
-                    base, at = 0, at + places[x.slot]
-                return _OPERAND.pack(base, at, _CODES.get(dtype, _I64), *strides, 0.0)
-
-            codes.append(b"".join(_packed(step, operand) for step in instructions))
+            places = lasting | {slot: (0, at) for slot, at in offsets.items()}
+            codes.append(b"".join([_packed(step, tape, first, places) for step in instructions]))
         self._early, self._late = (array("b", code) for code in codes)
         self._early_count, self._scratch = len(early), max(scratch)
         self._late_address = _address(self._late)
@@ -324,14 +310,26 @@ def _passed(tape: Tape, y: Tensor, arguments: Sequence[Tensor]) -> int:
     return slot.number if same_layout and y.dtype is arguments[slot.number].dtype else 0
 
 
-def _packed(step: Instruction, operand: Callable[[Real, Sequence[int]], bytes]) -> bytes:
+def _packed(
+    step: Instruction, tape: Tape, first: Mapping[str, int], places: Mapping[Slot, tuple[int, int]]
+) -> bytes:
+    """An instruction as the kernel reads it.
+
+    Memory in ``places`` lies some bytes behind a base; other memory has one, ``first`` of its kind.
+    """
     sizes, strides = collapsed(step)
     opcodes = operations()
     if step.op not in opcodes:
         raise RefusedError(f"the kernels are of another version, without {step.op!r}")
-    parts = [operand(x, s) for x, s in zip((step.to, *step.read), strides, strict=True)]
-    head = _HEAD.pack(opcodes[step.op], DTYPES[step.dtype], step.value, *sizes)
-    return head + b"".join(parts) + _ABSENT_OPERAND * (4 - len(parts))
+    code = _HEAD.pack(opcodes[step.op], DTYPES[step.dtype], step.value, *sizes)
+    for x, along in zip((step.to, *step.read), strides, strict=True):
+        if isinstance(x, View):
+            dtype = tape.dtypes[x.slot]
+            base, at = places.get(x.slot) or (first[x.slot.kind] + x.slot.number, 0)
+            code += _OPERAND.pack(base, at + x.offset * dtype.itemsize, _CODES[dtype], *along, 0.0)
+        else:
+            code += _OPERAND.pack(-1, 0, 0, 0, 0, 0, 0, x)
+    return code + _ABSENT_OPERAND * (3 - len(step.read))
 
 
 @functools.cache

@@ -57,7 +57,7 @@ def _function(name: str) -> Rule:
     """Make the rule of a function of `linrnn.cells.functions`."""
 
     def write(tape: Tape, to: Number, *args: Any, **kwargs: Any) -> None:
-        start, reader, numbers = len(tape.instructions), _Reader(name), dict[int | None, Real]()
+        start, reader, numbers = len(tape.instructions), _Reader(name), dict[int, Real]()
 
         def part(x: Real | None) -> int | None:
             if not isinstance(x, View):
@@ -81,7 +81,8 @@ def _function(name: str) -> Rule:
                 view = numbers[i] = tape.new(op, *[numbers[x] for x in operands])
                 if reader.is_truth(i):
                     tape.truths.add(view.slot)
-        tape.deliver(start, to, Number(numbers[result.re], numbers.get(result.im)))
+        im = None if result.im is None else numbers[result.im]
+        tape.deliver(start, to, Number(numbers[result.re], im))
 
     return write
 

@@ -17,7 +17,7 @@ from linrnn.compute import native
 from linrnn.compute.layout import all_dense, all_unit_channels, checked_offsets
 from linrnn.compute.native import DTYPES, array, pointer
 from linrnn.compute.parts import like_parts
-from linrnn.engine.assemble import Operand, assemble
+from linrnn.engine.assemble import Assembler, Operand
 from linrnn.engine.derivatives import adjoint
 from linrnn.engine.graph import ELEMENTWISE, SPREADS, Program
 from linrnn.errors import BackendError
@@ -231,7 +231,8 @@ class _Code:
         self._always_widths = not program.leaves["matrix"] and (
             program.mixed or any([x.op == "roll" for x in program.nodes])
         )
-        self.assembled = assemble(program, outputs, operations(), starts, previous, passing)
+        assembler = Assembler(program, outputs, operations(), starts, previous, passing)
+        self.assembled = assembler.assembled()
         self._code_buffer = ctypes.create_string_buffer(
             self.assembled.code, len(self.assembled.code)
         )
