@@ -1,6 +1,7 @@
 // Some channels of one sequence, or all channels of several, on their way through time.
 #pragma once
 #include "machine_ops.h"
+#include "prefetch.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -15,16 +16,6 @@ struct Plan {
     bool packed;  // matrices are laid out anew
     i64 ahead;    // how many steps ahead of use its rows are prefetched; or 0
 };
-
-inline void prefetch(const char* p, bool writes) {
-#ifdef __GNUC__
-    if (writes) __builtin_prefetch(p, 1, 2);
-    else __builtin_prefetch(p, 0, 2);
-    __asm__ volatile("");  // or GCC takes a function of nothing else for one without effect
-#else
-    (void)p, (void)writes;
-#endif
-}
 
 template <class A>
 struct Machine {
@@ -65,8 +56,6 @@ struct Machine {
         return slot.kind == STEP || slot.kind == STATE ? 1 : plan.steps;
     }
 };
-
-inline i64 bytes_of(i64 dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
 // Rows between memory and what is computed in.
 template <class A, class S>
@@ -388,9 +377,9 @@ struct Tile {
             for (i64 q = 0; q < active; ++q) {
                 const Span x = span(q);
                 if (step >= x.count) break;
-                const char* row = address(o, x.row, place(x, step));
-                for (i64 bytes = wide(i) * bytes_of(o.dtype); bytes > 0; bytes -= 64, row += 64)
-                    prefetch(row, kind == OUTPUT);
+                const i64 row = reinterpret_cast<i64>(address(o, x.row, place(x, step)));
+                if (kind == OUTPUT) prefetch<true, 2>(row, wide(i) * bytes_of(o.dtype));
+                else prefetch<false, 2>(row, wide(i) * bytes_of(o.dtype));
             }
         }
     }

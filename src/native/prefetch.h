@@ -7,12 +7,15 @@ namespace linrnn {
 namespace LINRNN_ISA {
 namespace {
 
+// The locality is the compiler's: 3 for numbers that stay near, less for those that are read once.
+template <bool WRITES = false, int LOCALITY = 3>
 inline void prefetch(i64 address, i64 bytes) {
 #ifdef __GNUC__
     constexpr i64 LINE = 64;
     const i64 end = address + bytes;
     for (i64 at = address / LINE * LINE; at < end; at += LINE)
-        __builtin_prefetch(reinterpret_cast<const void*>(at));
+        __builtin_prefetch(reinterpret_cast<const void*>(at), WRITES, LOCALITY);
+    __asm__ volatile("");  // or GCC takes a function of nothing else for one without effect
 #else
     (void)address, (void)bytes;
 #endif

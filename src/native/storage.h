@@ -71,6 +71,8 @@ inline void put_number(A x, S& to) {
     else narrow(float(x), to);
 }
 
+inline i64 bytes_of(i64 dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
+
 // Calls a function with an address of numbers of a dtype of floating point.
 template <class F>
 inline auto as_stored(i64 data, i64 dtype, const F& function) {

@@ -22,7 +22,6 @@ struct LowRankKeys {
     const LowRankKeysArgs& args;
     const i64 n = args.width;
 
-    static i64 bytes_of(i64 dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
     // n numbers of a dense tensor, from number `at` on.
     const A* row(i64 data, i64 dtype, i64 at, A* buffer) const {
         return read(Operand{data + at * bytes_of(dtype), dtype, 0, 0, 1}, 0, 0, n, buffer);

@@ -29,7 +29,6 @@ struct TokenMix {
         auto mask = reinterpret_cast<const unsigned char*>(args.reset.data);
         return mask && mask[s * args.reset.seq + t * args.reset.step];
     }
-    static i64 bytes_of(i64 dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
     // A row of n numbers that lie side by side, from number `at` on.
     const A* row(i64 data, i64 dtype, i64 at, A* buffer) const {
         return read(Operand{data + at * bytes_of(dtype), dtype, 0, 0, 1}, 0, 0, n, buffer);
