@@ -1,5 +1,6 @@
 """Forecasts of many series in one table: contestants judged in the past of each."""
 
+import os
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
@@ -13,6 +14,7 @@ from linrnn.errors import (
     MissingExtraError,
     check_at_most,
     check_in,
+    check_kind,
     check_positive_int,
     show,
 )
@@ -266,7 +268,12 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
 
         Args:
             path: of the file; it is written as a whole or not at all.
+
+        Raises:
+            ArgumentTypeError: no path, or ids that are neither text nor numbers.
+            StorageError: the file cannot be written.
         """
+        check_kind("PanelForecaster.save", "path", path, str, os.PathLike)
         check_is_fitted(self, "horizon_")
         stored.save(Path(path), self)
 
@@ -274,9 +281,14 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
     def load(cls, path: Path | str) -> "PanelForecaster":
         """Read what `save` wrote.
 
+        Args:
+            path: of the file.
+
         Raises:
+            ArgumentTypeError: no path.
             RunFolderError: the file is damaged, or another one.
         """
+        check_kind("PanelForecaster.load", "path", path, str, os.PathLike)
         forecaster: PanelForecaster = stored.load(Path(path), cls)
         return forecaster
 

@@ -150,3 +150,24 @@ def test_inputs_may_have_any_unit(promoted, unit):
     small = PanelForecaster(2, 1, known=("promo",)).fit(PAST.assign(promo=PAST["promo"] * unit))
     answer = small.predict(X=AHEAD.assign(promo=AHEAD["promo"] * unit))
     np.testing.assert_allclose(answer["y"], promoted.predict(X=AHEAD)["y"], rtol=1e-6)
+
+
+def test_known_inputs_may_be_dated_in_another_time_zone():
+    days = pd.date_range("2024-03-24", periods=14)  # summer time begins in Berlin
+    past = pd.DataFrame({"unique_id": "a", "ds": days, "y": np.arange(14.0), "promo": 1.0})
+    ahead = pd.DataFrame({"unique_id": "a", "ds": pd.date_range(days[-1], periods=3)[1:]})
+    ahead["promo"] = [1.0, 0.0]
+
+    def zoned(table, zone):
+        return table.assign(ds=table["ds"].dt.tz_localize(zone))
+
+    fitted = PanelForecaster(2, 1, known=("promo",)).fit(zoned(past, "Europe/Berlin"))
+    expected = fitted.predict(X=zoned(ahead, "Europe/Berlin"))
+    elsewhere = zoned(ahead, "Europe/Berlin")
+    elsewhere["ds"] = elsewhere["ds"].dt.tz_convert("UTC")
+    pd.testing.assert_frame_equal(fitted.predict(X=elsewhere), expected)
+    with pytest.raises(ArgumentError, match="'ds' of X must have dates with a time zone as in y"):
+        fitted.predict(X=ahead)
+    plain = PanelForecaster(2, 1, known=("promo",)).fit(past)
+    with pytest.raises(ArgumentError, match="'ds' of X must have dates without a time zone"):
+        plain.predict(X=elsewhere)

@@ -40,6 +40,22 @@ class Grid:
         last = stamps.max()
         return np.asarray(pd.date_range(self.first, last, freq=self.step).get_indexer(stamps))
 
+    def in_zone(self, where: str, what: str, stamps: Any) -> Any:
+        """An index with its dates in the time zone of the grid.
+
+        Raises:
+            ArgumentError: dates have a zone, and those of the grid none, or the other way round.
+        """
+        if self.kind != "dates":
+            return stamps
+        zone = self.first.tz
+        if (zone is None) != (stamps.tz is None):
+            raise ArgumentError(
+                f"{where}: {what} must have dates {'with' if zone else 'without'} a time zone as "
+                f"in y, got {show(stamps[0])}. Use dt.tz_localize on one of them."
+            )
+        return stamps if zone is None else stamps.tz_convert(zone)
+
     def times(self, first: int, count: int) -> Any:
         """The index of a number of steps, from a place on."""
         import pandas as pd

@@ -386,6 +386,7 @@ def ahead_of(
             f"{where}: column {rows.names.time!r} of X must hold {panel.grid.kind} as in fit, got "
             f"{kind_of(rows.stamps)}."
         )
+    stamps = panel.grid.in_zone(where, f"column {rows.names.time!r} of X", rows.stamps)
     strange = np.flatnonzero(~rows.ids.isin(fitted))
     if len(strange):
         raise ArgumentError(
@@ -393,7 +394,7 @@ def ahead_of(
             f"{show(rows.ids[int(strange[0])])}. Fit a table that has it, or leave its rows out."
         )
     codes = panel.keys.get_indexer(rows.ids)
-    later = panel.grid.places(rows.stamps) - panel.ends[codes] - 1
+    later = panel.grid.places(stamps) - panel.ends[codes] - 1
     use = np.flatnonzero((codes >= 0) & (later >= 0) & (later < steps))
     counts = np.zeros((len(panel.keys), steps), dtype=int)
     np.add.at(counts, (codes[use], later[use]), 1)
