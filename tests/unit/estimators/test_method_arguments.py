@@ -75,9 +75,7 @@ def arguments():
         for method, function in inspect.getmembers(kind, _is_method):
             if method.startswith("_") or method.endswith("_request") or method in OTHERS:
                 continue
-            bound = int(
-                inspect.isfunction(function)
-            )  # one of the class has its first
+            bound = int(inspect.isfunction(function))  # one of the class has its first
             for argument in list(inspect.signature(function).parameters.values())[bound:]:
                 if argument.kind not in (argument.VAR_KEYWORD, argument.VAR_POSITIONAL):
                     yield kind.__name__, method, argument.name
