@@ -207,13 +207,22 @@ def _of_tensor(data: Tensor) -> np.ndarray:
 
 
 def _check_frame(where: str, what: str, frame: Any) -> None:
-    names = list(frame.columns)
-    for name, kind in zip(names, frame.dtypes, strict=True):
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
         refuse_kind(where, what, kind)
         check_column(where, what, kind, f" in {show(name)}")
-    repeated = [name for k, name in enumerate(names) if name in names[:k]]
-    if repeated:
+    check_names(where, what, frame)
+
+
+def check_names(where: str, what: str, frame: Any) -> None:
+    """Raise `ArgumentError` for a frame with two columns of one name.
+
+    Args:
+        where, what: who reads which argument.
+        frame: of pandas.
+    """
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
         raise ArgumentError(
-            f"{where}: the columns of {what} must have names that differ, got {show(repeated[0])} "
-            f"twice. {what}.to_numpy() leaves the names out."
+            f"{where}: the columns of {what} must have names that differ, got {show(twice[0])} "
+            f"twice. Rename one; {what}.to_numpy() leaves the names out."
         )

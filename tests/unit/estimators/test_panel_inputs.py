@@ -171,3 +171,35 @@ def test_known_inputs_may_be_dated_in_another_time_zone():
     plain = PanelForecaster(2, 1, known=("promo",)).fit(past)
     with pytest.raises(ArgumentError, match="'ds' of X must have dates without a time zone"):
         plain.predict(X=elsewhere)
+
+
+def test_two_columns_of_one_name_are_refused_in_every_table():
+    """A long one ended in an AttributeError, a wide one spoke of times that come twice."""
+    twice = pd.concat([PAST, PAST[["y"]]], axis=1)
+    wide = PAST.pivot(index="ds", columns="unique_id", values="y").set_axis(["a", "a"], axis=1)
+    wide.index = pd.date_range("2024-01-01", periods=len(wide))
+    kinds = pd.DataFrame({"unique_id": ["a", "b"], "size": 1.0})
+    fitted = PanelForecaster(2, 1, known=("promo",)).fit(PAST)
+    for call in (
+        lambda: PanelForecaster(2, 1).fit(twice),
+        lambda: PanelForecaster(2, 1).fit(wide),
+        lambda: PanelForecaster(2, 1).fit(PAST, pd.concat([kinds, kinds[["size"]]], axis=1)),
+        lambda: fitted.predict(X=pd.concat([AHEAD, AHEAD[["promo"]]], axis=1)),
+        lambda: fitted.follow(twice),
+    ):
+        with pytest.raises(ArgumentError, match=r"must have names that differ, got .* twice"):
+            call()
+
+
+def test_ids_that_cannot_name_a_series_are_refused_with_their_row():
+    listed = PAST.assign(unique_id=[["a"]] * len(PAST))
+    with pytest.raises(ArgumentTypeError, match=r"'unique_id' of y .*got \['a'\] in row 0"):
+        PanelForecaster(2, 1).fit(listed)
+
+
+def test_constants_are_numbers_in_a_column_of_objects_and_may_be_indexed_by_ids():
+    past = PAST.drop(columns="promo")
+    numbers = pd.DataFrame({"unique_id": ["a", "b"], "size": [1.0, 3.0]})
+    expected = PanelForecaster(2, 1).fit(past, numbers).predict()
+    for same in (numbers.astype({"size": object}), numbers.set_index("unique_id")):
+        pd.testing.assert_frame_equal(PanelForecaster(2, 1).fit(past, same).predict(), expected)

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linrnn.errors import ArgumentError, show
+from linrnn.estimators._cells import are_objects, of_column
+from linrnn.estimators._inputs import check_names
 from linrnn.estimators._panel.long_form import Panel
 from linrnn.estimators._panel.ridge import Inputs
 
@@ -80,10 +82,15 @@ def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:
     if static is None:
         return np.zeros((len(panel.keys), 0))
     ids = list(panel.names.id)
+    if isinstance(static, pd.DataFrame) and set(ids) <= set(static.index.names):
+        static = static.reset_index()
     if not isinstance(static, pd.DataFrame) or any(name not in static.columns for name in ids):
+        columns = getattr(static, "columns", None)
+        said = show(static) if columns is None else f"the columns {show(list(columns))}"
         raise ArgumentError(
-            f"{where}: static must be a DataFrame with the columns {show(ids)}, got {show(static)}."
+            f"{where}: static must be a DataFrame with the columns {show(ids)}, got {said}."
         )
+    check_names(where, "static", static)
     table = static.set_index(ids if len(ids) > 1 else ids[0])
     if table.index.has_duplicates:
         twice = table.index[table.index.duplicated()][0]
@@ -96,6 +103,9 @@ def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:
             f"{where}: static must have a row for each series, got none for {show(absent[0])}."
         )
     table = table.loc[panel.keys]
+    for name in table.columns:
+        if are_objects(table[name].dtype) and not table[name].map(type).eq(str).any():
+            table[name] = of_column(where, f"column {show(name)} of static", table[name])
     words = [name for name in table.columns if table[name].dtype.kind not in "biuf"]
     for name in words:
         if table[name].nunique() > _MOST_CATEGORIES:

@@ -1,13 +1,14 @@
 """Tables of many series, in long form or another, read into rows and written back."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from linrnn.errors import ArgumentError, ArgumentTypeError, LinrnnError, ShapeError, show
-from linrnn.estimators._cells import of_column
-from linrnn.estimators._inputs import as_numbers
+from linrnn.estimators._cells import are_objects, of_column
+from linrnn.estimators._inputs import as_numbers, check_names
 from linrnn.estimators._panel.batch import Batch
 from linrnn.estimators._panel.calendar import Grid, as_stamps, grid_of, kind_of
 
@@ -122,6 +123,7 @@ def read_rows(where: str, what: str, table: Any, names: Names, others: bool = Tr
                 f"{where}: {what} must have one level of columns, got {table.columns.nlevels}. "
                 f"Keep one: {what}.droplevel(0, axis=1)."
             )
+        check_names(where, what, table)
         if isinstance(table.index, pd.MultiIndex):
             return _of_levels(where, what, table, names, others)
         if table.index.name is not None and {*names.id, names.time} <= {
@@ -215,6 +217,9 @@ def _long(where: str, what: str, table: Any, names: Names, form: Form, others: b
     if not len(table):
         raise ArgumentError(f"{where}: {what} must have rows, got none.")
     several = [table[name] for name in names.id]
+    for name, column in zip(names.id, several, strict=True):
+        if are_objects(column.dtype):
+            _check_hashable(where, f"column {name!r} of {what}", column)
     ids = pd.MultiIndex.from_arrays(several) if len(several) > 1 else pd.Index(several[0])
     for name in names.id:
         if table[name].isna().any():
@@ -233,6 +238,15 @@ def _long(where: str, what: str, table: Any, names: Names, form: Form, others: b
     }
     stamps = as_stamps(where, f"column {names.time!r} of {what}", table[names.time])
     return Rows(form, ids, stamps, values, further, names)
+
+
+def _check_hashable(where: str, what: str, column: Any) -> None:
+    for row, cell in enumerate(column):
+        if not isinstance(cell, Hashable):
+            raise ArgumentTypeError(
+                f"{where}: {what} must name a series by text or a number, got {show(cell)} in row "
+                f"{row}."
+            )
 
 
 def _numbers(where: str, what: str, column: Any) -> np.ndarray:
