@@ -245,6 +245,8 @@ WRONG = [
         ["sweep", "digits", "--ovre=optim.lr=1"],
         "are required: --over. Did you mean --over by --ovre?",
     ),
+    # an option of training is no slip of the one that is lacking
+    (["sweep", "digits", "--mixer", "lru"], "are required: --over. `linrnn help sweep`"),
     (
         ["train", "table", "--task.columns", "a", "--task.columns", "b"],
         "train: --task.columns must be given once, got --task.columns a and --task.columns b. "

@@ -162,9 +162,11 @@ class Parser(argparse.ArgumentParser):
         """A question that names the likely misspelling of a missing option; empty without one."""
         missing = [flag for flag in message.replace(",", " ").split() if flag.startswith("--")]
         for option in (arg.partition("=")[0] for arg in self._words if arg.startswith("--")):
-            near = difflib.get_close_matches(flag_name(option), missing, n=1)
+            # dashes that all options have would make any two alike
+            name = flag_name(option).lstrip("-")
+            near = difflib.get_close_matches(name, [one.lstrip("-") for one in missing], n=1)
             if near and not self._has(option):
-                return f" Did you mean {near[0]} by {option:.60}?"
+                return f" Did you mean --{near[0]} by {option:.60}?"
         return ""
 
     def _has(self, argument: str) -> bool:
