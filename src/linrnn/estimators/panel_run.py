@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from linrnn import __version__
-from linrnn._files.door import make_folder
 from linrnn._files.reading import reading
 from linrnn._files.storage import read_json, write_atomically
 from linrnn.errors import ArgumentError, DataError, RunFolderError, show
 from linrnn.estimators._panel.files import Roles, Table, is_long, read_table, roles_of
 from linrnn.estimators._panel.judged import PLAIN, Judged, judge
 from linrnn.tasks import open_frame
-from linrnn.train.folder import check_free, next_free
+from linrnn.train.folder import check_free, claim, next_free
 
 if TYPE_CHECKING:
     from linrnn.estimators.panel import PanelForecaster
@@ -113,8 +112,7 @@ def fit(options: PanelOptions, out: Path | None = None) -> Fitted:
     seconds, begin = time.perf_counter() - begin, time.perf_counter()
     judged = judge(forecaster, table.rows, table.static, forecaster.horizon_)
     judging = time.perf_counter() - begin
-    folder = next_free("forecast-panel") if out is None else out
-    make_folder(folder)
+    folder = next_free("forecast-panel") if out is None else claim(out)
     result = _result(forecaster, judged, seconds, folder)
     forecaster.save(folder / _WEIGHTS)
     write_record(folder, options, roles, result)

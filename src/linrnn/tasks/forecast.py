@@ -121,6 +121,7 @@ class Forecast(ForecastTask):
             raise DataError("forecast: the data must be a file, got none. Pass --data FILE.")
         options, stamps = self.options, None
         frame = open_frame(Path(options.data).expanduser())
+        frame.check_single()
         steps = len(frame)
         if options.time:
             stamps = read_stamps(frame, options.time)

@@ -142,7 +142,7 @@ class RunFolder:
             StorageError: a file cannot be written.
         """
         files = files or {}
-        folder = cls(_of_config(config) if out is None else _claim(out, _begun(files, fill)))
+        folder = cls(_of_config(config) if out is None else claim(out, _begun(files, fill)))
         values = to_json(config)
         head: dict[str, Any] = {"format": FORMAT, "linrnn": __version__, "sha256": _seal(values)}
         if files:
@@ -426,7 +426,16 @@ def check_free(out: Path, names: Collection[str] | None = None) -> None:
         raise RunFolderError(f"{out}: the run folder must be new or empty, got files in it. {fix}")
 
 
-def _claim(out: Path, names: Collection[str]) -> Path:
+def claim(out: Path, names: Collection[str] = ()) -> Path:
+    """Make a folder for a run, which must be new or empty.
+
+    Args:
+        out: the folder.
+        names: of files that may be in it.
+
+    Raises:
+        RunFolderError: files are in it, or it cannot be made.
+    """
     check_free(out, names)
     try:
         make_folder(out)

@@ -160,3 +160,34 @@ def test_serve_says_what_a_folder_of_many_series_is_for(tmp_path, capsys):
     (tmp_path / "panel.json").write_text("{}")
     assert main(["serve", str(tmp_path)]) == 1
     assert "a forecaster of many series, which" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--only", "bank"], ["--mixer", "lru"], ["--only", "trained"]])
+def test_a_table_of_many_series_is_not_trained_on_as_one(options, tmp_path, capsys):
+    """The second series was read as what came after the first."""
+    path, run = tmp_path / "many.csv", tmp_path / "run"
+    rows = "".join(f"{name},{k},{k % 7}\n" for name in "ab" for k in range(200))
+    path.write_text(f"unique_id,ds,y\n{rows}")
+    argv = ["train", "forecast", "--data", str(path), "--task.horizon", "2", "--task.length", "8"]
+    assert main([*argv, *options, "--out", str(run), "-q"]) == 1
+    assert "must hold one series, got 2 in column unique_id" in capsys.readouterr().err
+    assert not run.exists()
+
+
+def test_a_table_of_many_series_is_not_forecast_as_one(run, tmp_path, capsys):
+    path = tmp_path / "many.csv"
+    rows = "".join(f"{name},{when},{k},0\n" for name in "ab" for k, when in enumerate(HOURS))
+    path.write_text(f"unique_id,when,load,ds\n{rows}")
+    assert main(["predict", str(run), str(path)]) == 1
+    assert "must hold one series, got 2" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_option(tmp_path, capsys):
+    path = tmp_path / "many.csv"
+    rows = "".join(f"a,{k},{k % 7}\n" for k in range(12))
+    path.write_text(f"unique_id,ds,y\n{rows}")
+    argv = ["train", "forecast", "--data", str(path), "--task.horizon", "2", "-q"]
+    assert main([*argv, "--out", str(path / "run")]) == 1
+    error = capsys.readouterr().err
+    assert "the run folder must be one that can be made" in error
+    assert "Choose another --out." in error

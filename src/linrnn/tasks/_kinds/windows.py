@@ -284,6 +284,7 @@ class ForecastTask(Regression, Task):
                 f"{len(frame)} of {', '.join(frame.names)}"
                 f"{f', without {absent[0]}' if absent else ''}."
             )
+        frame.check_single()
         values = frame.values(facts.names, missing=self._missing != "error")
         x = self.arranged(torch.from_numpy(values)[None]).float()
         if not self.time:

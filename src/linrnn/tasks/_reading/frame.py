@@ -72,6 +72,18 @@ class Frame(ABC):
             if name not in self.names:
                 raise UnknownNameError("column", name, self.names)
 
+    def check_single(self) -> None:
+        """Raise `DataError` for several series one below the other: columns unique_id and ds."""
+        if not {"unique_id", "ds"} <= set(self.names):
+            return
+        n_series = len(set(self.cells("unique_id")))
+        if n_series > 1:
+            raise DataError(
+                f"{self.where}: the table must hold one series, got {n_series} in column "
+                "unique_id. `linrnn train forecast` without --only and --mixer reads many; else "
+                "leave the rows of one."
+            )
+
     def values(self, names: Sequence[str], *, missing: bool = False) -> np.ndarray:
         """The numbers of some columns, (time, columns).
 
