@@ -8,6 +8,7 @@ from torch import nn
 
 from linrnn import RNN
 from linrnn.compute import native
+from linrnn.compute.replay import Replays
 from linrnn.engine.replay import program, step
 from linrnn.errors import DTypeError, LinrnnError, ShapeError
 from linrnn.mixers import load, names
@@ -309,7 +310,7 @@ def test_operators_run_where_they_are_faster(monkeypatch):
 
 
 def test_a_layer_that_reads_any_number_of_rows_is_not_recorded_for_ever(monkeypatch):
-    monkeypatch.setattr(program.Kinds, "MOST", 3)
+    monkeypatch.setattr(Replays, "MOST", 3)
     monkeypatch.setattr(program, "_REPLACED", 4)
     layer = load("mingru")(8)
     for _ in range(2):

@@ -128,9 +128,15 @@ class Replays(dict[Any, Any]):
 
     MOST = 64
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced = 0
+        """The number of kinds that were forgotten for others."""
+
     def store(self, key: Any, replay: Any) -> None:
         """Remember a kind; it replaces the oldest if there are too many."""
         if len(self) >= self.MOST and key not in self:
             # the last ones may be called again at once; another thread may do this too
+            self.replaced += 1
             self.pop(next(iter(list(self)), None), None)
         self[key] = replay

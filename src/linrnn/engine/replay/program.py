@@ -412,25 +412,12 @@ class Kind:
             self.reason = reason or ""
 
 
-class Kinds(Replays):
-    """Records of a module's calls, each a `Kind`, by what tells one kind from another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replaced = 0
-        """The number of kinds that were forgotten for others."""
-        self.slower: dict[tuple[Any, ...], int] = {}
-        """From how many sequences on operators are faster, by the rest of a key."""
-
-
-def kind_of(kinds: Kinds, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
+def kind_of(kinds: Replays, key: tuple[Any, ...], module: nn.Module) -> Kind | None:
     """Look up the record of calls like one; None where it must be run as it is."""
     kind: Kind | None = kinds.get(key)
     if kind is None or (kind.program is not None and not kind.program.current()):
-        if kind is None and len(kinds) >= kinds.MOST:
-            if kinds.replaced >= _REPLACED:
-                return None
-            kinds.replaced += 1
+        if kind is None and len(kinds) >= kinds.MOST and kinds.replaced >= _REPLACED:
+            return None
         kind = Kind()
         kinds.store(key, kind)
     if kind.program is not None:

@@ -45,19 +45,15 @@ def target(x: Number) -> View:
     return view
 
 
-class _Reader(Tracer):
-    """Reads a function of operands of the recording, as functions of cells are read."""
-
-    def refuse(self, got: str, fix: str) -> RefusedError:
-        """The error that keeps a step from being recorded."""
-        return RefusedError(got)
-
-
 def _function(name: str) -> Rule:
     """Make the rule of a function of `linrnn.cells.functions`."""
 
     def write(tape: Tape, to: Number, *args: Any, **kwargs: Any) -> None:
-        start, reader, numbers = len(tape.instructions), _Reader(name), dict[int, Real]()
+        start, reader, numbers = (
+            len(tape.instructions),
+            Tracer(name, RefusedError),
+            dict[int, Real](),
+        )
 
         def part(x: Real | None) -> int | None:
             if not isinstance(x, View):
@@ -94,7 +90,7 @@ RULES["log_sigmoid_forward"] = _function("logsigmoid")
 @functools.lru_cache(maxsize=256)
 def _slope(name: str, options: tuple[Any, ...]) -> Program:
     """The gradient of a function of one number: of ``x`` and the gradient ``g`` of its result."""
-    reader = _Reader(name)
+    reader = Tracer(name, RefusedError)
     with torch.enable_grad():
         y = call(reader, name, (Value(reader, reader.graph.leaf("input", 0)), *options), {})
     return adjoint(finish(reader.graph, ((), ("x",), (), ()), (y.re,), ()))

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from linrnn.compute.replay import Replays
 from linrnn.engine.replay.operands import RefusedError
 from linrnn.engine.replay.program import (
     SLOWER,
     WIDE,
     Kind,
-    Kinds,
     kind_of,
     operations,
     ready,
@@ -77,7 +77,9 @@ def tree_of(state: Any) -> Tree:
     return Tree(None)
 
 
-_kinds: WeakKeyDictionary[nn.Module, Kinds] = WeakKeyDictionary()
+_kinds: WeakKeyDictionary[nn.Module, Replays] = WeakKeyDictionary()
+#: From how many sequences on operators are faster, by the rest of a key.
+_slower: WeakKeyDictionary[nn.Module, dict[tuple[Any, ...], int]] = WeakKeyDictionary()
 
 
 def recorded_step(
@@ -102,17 +104,17 @@ def recorded_step(
     if torch.is_autocast_enabled("cpu"):  # which may change the dtypes of a state
         state = state() if callable(state) else state
         way = way, tuple([getattr(h, "dtype", None) for h in tree_leaves(state)])
-    kinds, key = _kinds_of(module), _key(module, x, way)
-    if kinds.slower and key[0] >= kinds.slower.get(key[1:], inf):
+    key, slower = _key(module, x, way), _slower.get(module)
+    if slower and key[0] >= slower.get(key[1:], inf):
         return None
-    kind = kind_of(kinds, key, module)
+    kind = kind_of(_kinds_of(module), key, module)
     if kind is None:
         return None
     if callable(state):
         state = state()
     if kind.program is None and not _record(kind, module, step, x, state):
         if kind.slower:
-            kinds.slower[key[1:]] = key[0]
+            _slower.setdefault(module, {})[key[1:]] = key[0]
         return None
     assert kind.program is not None
     state_tree, next_tree = kind.form
@@ -123,9 +125,9 @@ def recorded_step(
     return None if results is None else (results[0], next_tree.joined(iter(results[1:])))
 
 
-def _kinds_of(module: nn.Module) -> Kinds:
+def _kinds_of(module: nn.Module) -> Replays:
     kinds = _kinds.get(module)
-    return _kinds.setdefault(module, Kinds()) if kinds is None else kinds
+    return _kinds.setdefault(module, Replays()) if kinds is None else kinds
 
 
 def _key(module: nn.Module, x: Tensor, way: Hashable = "") -> tuple[Any, ...]:
@@ -238,7 +240,7 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
         if kind.program is not None:
             return f"one native call of {kind.program.count} recorded instructions"
         reason = f": {kind.reason or 'somebody watches'}"
-    elif any([len(x) >= rows for rows in _kinds_of(module).slower.values()]):
+    elif any([len(x) >= rows for rows in _slower.get(module, {}).values()]):
         reason = f": {SLOWER}"
     kinds = [kind for part in module.modules() for kind in _like(part, x).values()]
     counts = [kind.program.count for kind in kinds if kind.program is not None]
@@ -249,5 +251,5 @@ def explain_step(module: nn.Module, step: Step, x: Tensor, state: State) -> str:
 def _like(module: nn.Module, x: Tensor) -> dict[tuple[Any, ...], Kind]:
     """The recorded kinds of a module's steps with the same number of sequences, of any dtype."""
     rows, _, training, _ = _key(module, x)
-    kinds = _kinds.get(module, Kinds())
+    kinds = _kinds.get(module, Replays())
     return {key: kind for key, kind in kinds.items() if key[::2] == (rows, training)}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.precision import wide
-from linrnn.engine.replay.program import Kinds
+from linrnn.compute.replay import Replays
 from linrnn.learn._exact.linears import Given, by_step, linears_of, noted
 from linrnn.learn._exact.owners import owners, real_parts, tensors
 from linrnn.learn._exact.traces import FEW, Layout, by_parts, of_each_row, windowed
@@ -30,12 +30,12 @@ Named = dict[str, Tensor]
 class Stepped(Layout):
     """Layout of the traces of a layer that learns step by step, and its recorded programs."""
 
-    kinds: Kinds = field(default_factory=Kinds)
+    kinds: Replays = field(default_factory=Replays)
     """Kinds of programs that find derivatives."""
 
     def __deepcopy__(self, memo: object) -> "Stepped":
         """The same layout, which never changes; a copy records new programs."""
-        return replace(self, kinds=Kinds())
+        return replace(self, kinds=Replays())
 
     @cached_property
     def constants(self) -> list[Tensor]:
