@@ -41,6 +41,7 @@ def test_every_row_is_there(conv, monkeypatch, tmp_path, capsys):
     assert peaks == [[" 7 "] * 3] * len(conv.LAYERS)
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_a_process_of_its_own(conv):
     assert float(conv.megabytes(conv.__file__, "s4d", "scan", 1, 4096, 64, limit=120)) >= 1
     with pytest.raises(RuntimeError, match="KeyError: 'no'"):

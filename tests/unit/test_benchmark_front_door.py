@@ -27,6 +27,7 @@ def test_how_far_the_default_is_behind(front_door):
     assert forecast.behind == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 def test_a_series_is_judged_beside_its_rivals(front_door, tmp_path):
     y = np.sin(np.arange(240) * np.pi / 6) + 0.1 * np.random.default_rng(0).standard_normal(240)
     (tmp_path / "y.csv").write_text("y\n" + "\n".join(map(str, y)) + "\n")

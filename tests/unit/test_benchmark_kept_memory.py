@@ -13,6 +13,7 @@ def bench(monkeypatch):
     return importlib.import_module("kept_memory")
 
 
+@pytest.mark.slow
 def test_a_page_has_a_row_a_layer(bench, tmp_path):
     assert bench.main(["--layers", "mingru", "--length", "8", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "kept-memory.md").read_text()

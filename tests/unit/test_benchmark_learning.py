@@ -27,6 +27,7 @@ def test_another_gradient_is_noticed(script, monkeypatch):
         script.check_agreement("mingru")
 
 
+@pytest.mark.slow
 def test_every_learner_has_a_row(script, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(script, "STEPS", 2)
     assert script.main(["--quick", "--threads", "1", "--out", str(tmp_path)]) == 0

@@ -136,6 +136,7 @@ def test_no_call_begins_by_giving_back_memory_that_is_kept(module, monkeypatch, 
     assert order == (["called"] if kept else ["returned", "called"]) * calls
 
 
+@pytest.mark.slow
 def test_missing_peer_is_a_failure_unless_allowed(module, monkeypatch, tmp_path, capsys):
     scan = module("scan")
     absent = module("_peers").Peer("no_such_package", None)

@@ -48,7 +48,12 @@ def test_it_is_a_transformer_of_scikit_learn(estimator, check):
 
 @pytest.mark.parametrize(
     ("length", "together", "share"),
-    [(1, False, 1.0), (8, False, 0.9), (30, False, 0.9), (8, True, 0.9)],
+    [
+        (1, False, 1.0),
+        pytest.param(8, False, 0.9, marks=pytest.mark.slow),
+        pytest.param(30, False, 0.9, marks=pytest.mark.slow),
+        (8, True, 0.9),
+    ],
 )
 def test_it_is_better_than_a_line_where_there_is_something_to_learn(length, together, share):
     x = sensors()

@@ -42,8 +42,15 @@ def promo(days):
     return np.asarray(pd.DatetimeIndex(days).day_of_year * 7 % 10 < 3, dtype=float)
 
 
-@pytest.mark.parametrize("with_static", [False, True], ids=["alone", "static"])
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("n", "with_static"),
+    [
+        pytest.param(n, with_static, id=f"{n}-{name}", marks=() if quick else pytest.mark.slow)
+        for n in (1, 2, 3, 4)
+        for with_static, name in ((False, "alone"), (True, "static"))
+        for quick in [with_static == (n % 2 == 0)]
+    ],
+)
 def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, with_static):
     """Its last values are a weekend's. Bands two wide, of methods for long series, held none."""
     table = pd.concat([LONG, shop("new", n, 60.0)])
@@ -58,7 +65,9 @@ def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, wit
     assert (old["y_upper"] - old["y_lower"]).max() < 10
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "n", [pytest.param(n, marks=() if n in (1, 4) else pytest.mark.slow) for n in (1, 2, 3, 4)]
+)
 def test_a_series_of_few_values_is_judged_with_inputs_that_are_known_too(n):
     """Bands of methods for long series held 1 of the 28 days after such series."""
     band = bands(pd.concat([LONG, shop("new", n, 60.0)]), "new", known=("promo",))

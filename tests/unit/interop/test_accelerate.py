@@ -361,6 +361,7 @@ def test_every_model_of_the_process_by_the_environment():
     assert answer == ["False", "False", "True"]
 
 
+@pytest.mark.slow
 def test_every_model_of_the_process_until_it_is_detached():
     answer = run(
         """
@@ -382,6 +383,7 @@ def test_every_model_of_the_process_until_it_is_detached():
     assert answer == ["True", "True", "True", "5", "True", "False", "True"]
 
 
+@pytest.mark.slow
 def test_kernels_for_gpus_that_were_installed_do_not_break_a_cpu(tmp_path):
     package = tmp_path / "fla"
     for folder in (package, package / "ops"):

@@ -177,6 +177,7 @@ result = 1
 
 
 @needs_triton
+@pytest.mark.slow
 def test_what_is_not_finite_stays_where_operators_keep_it(interpreted):
     """In blocks of 32 and of 11 steps, of more channels than a program has, in a slice of time."""
     interpreted(
@@ -184,15 +185,15 @@ def test_what_is_not_finite_stays_where_operators_keep_it(interpreted):
 def both(backend):
     system = [0.5 * drawn(40, 2, dtype=torch.complex128, seed=i) for i in range(3)]
     system.append(drawn(40, dtype=torch.float64, seed=3))
-    u, h = drawn(2, 80, 40, dtype=torch.float64), torch.zeros(2, 40, 2, dtype=torch.complex128)
-    u[0, 40, 3], u[0, 41, 35], u[1, 77, 39], u[1, 78, 39] = torch.nan, torch.inf, -torch.inf, 1
+    u, h = drawn(2, 48, 40, dtype=torch.float64), torch.zeros(2, 40, 2, dtype=torch.complex128)
+    u[0, 20, 3], u[0, 40, 35], u[1, 45, 39], u[1, 46, 39] = torch.nan, torch.inf, -torch.inf, 1
     leaves = [x.requires_grad_() for x in (*system, u)]
     with use_backend(backend):
         y, last = siso.scan(leaves[:4], leaves[4][:, 5:], h, None)
         return y, last, *torch.autograd.grad(y.nan_to_num().sum(), leaves)
 
 ours, theirs = both("triton"), both("tree")
-assert ours[0].isnan().sum() > 60
+assert ours[0].isnan().sum() > 30
 torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10, equal_nan=True)
 result = 1
 """

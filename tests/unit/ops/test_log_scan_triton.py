@@ -39,13 +39,25 @@ def interpreted(warm, root):
 
 
 @needs_triton
-@pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
-def test_outputs_and_gradients_are_those_of_the_loop_in_every_layout(interpreted, regime, dtype):
-    """Resets, packed, reversed, constant; a part of a tile, and several tiles."""
+@pytest.mark.parametrize(("turn", "regime"), enumerate(REGIMES))
+@pytest.mark.parametrize(
+    ("dtype", "turns"),
+    [
+        pytest.param("float64", len(REGIMES), id="float64 in turns"),
+        pytest.param("float64", 1, id="float64", marks=pytest.mark.slow),
+        pytest.param("float32", 1, id="float32", marks=pytest.mark.slow),
+    ],
+)
+def test_outputs_and_gradients_are_those_of_the_loop_in_every_layout(
+    interpreted, regime, turn, dtype, turns
+):
+    """Resets, packed, reversed, constant; a part of a tile, and several tiles.
+
+    In turns, each regime has layouts of its own.
+    """
     code = f"""
 names = ("h", "final", "grad log_a", "grad log_b", "grad initial")
-for case in laws.layouts(is_complex=False, times=(1, 19)):
+for case in [*laws.layouts(is_complex=False, times=(1, 19))][{turn % turns}::{turns}]:
     truth = results(log_loop, case, torch.float64)
     with use_backend("triton"), laws._PoisonedMemory():
         got = results(log_linear_scan, case, torch.{dtype})
@@ -57,7 +69,9 @@ result = 1
 
 
 @needs_triton
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize(
+    "regime", [pytest.param(x, marks=() if x == "chain" else pytest.mark.slow) for x in REGIMES]
+)
 def test_roundings_of_many_steps_do_not_add_up(interpreted, regime):
     """Each of 800 steps rounds a logarithm of size 1000; a plain loop shows it.
 

@@ -175,7 +175,7 @@ for name, x in first.items():
 
 
 @needs_triton
-@pytest.mark.parametrize("regime", ["tile", "chain"])
+@pytest.mark.parametrize("regime", [pytest.param("tile", marks=pytest.mark.slow), "chain"])
 @pytest.mark.parametrize(
     ("dtypes", "constant"),
     [

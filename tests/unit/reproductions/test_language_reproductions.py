@@ -92,6 +92,7 @@ def test_carried_state_has_as_many_updates_at_every_length():
     assert len({c.train.batch_size * c.task_options.length for c in configs}) == 1
 
 
+@pytest.mark.slow
 def test_su_comparison_has_models_of_one_size():
     base = su_comparison.base_config(128)
     rows = su_comparison.rows(base)
@@ -153,6 +154,7 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
     assert models["Transformer"](torch.zeros(1, 4, dtype=torch.long))[0].isfinite().all()
 
 
+@pytest.mark.slow
 def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatch):
     small_model = replace(tiny(16).model, d_model=64)
     monkeypatch.setattr(
@@ -184,6 +186,7 @@ def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatc
         assert min(two) < float(one[1]) < max(two)
 
 
+@pytest.mark.slow
 def test_what_the_first_half_would_not_have_chosen_is_judged_by_nothing(tmp_path, monkeypatch):
     few = {name: memory_shakespeare.MODELS[name] for name in ("mLSTM", "GLA")}
     monkeypatch.setattr(memory_shakespeare, "MODELS", few)

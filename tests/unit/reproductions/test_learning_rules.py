@@ -94,6 +94,7 @@ def test_a_readout_that_is_solved_for_is_that_of_least_squares():
     assert solved_readout(delay, 3, 1.0) > expected
 
 
+@pytest.mark.slow
 def test_estimates_of_rank_one_are_found_unbiased_and_a_biased_one_is_found_out(monkeypatch):
     assert gradients.noise(4, 0, rows=32, draws=8).miss == pytest.approx(0, abs=3)
     build = learn.build
@@ -114,6 +115,7 @@ def test_estimates_of_rank_one_are_found_unbiased_and_a_biased_one_is_found_out(
     assert found.miss > 3 > 3 * found.error > 0
 
 
+@pytest.mark.slow
 def test_noise_of_one_estimate_does_not_go_by_the_rows_of_a_batch():
     few, many = (gradients.noise(6, 1, rows=rows, draws=16).spread for rows in (4, 64))
     assert few == pytest.approx(many, rel=0.4)
