@@ -1,6 +1,7 @@
 """A `PanelForecaster` that was saved, copied or followed remembers all that the fit knew."""
 
 import copy
+import json
 import pickle
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from linrnn import PanelForecaster
 from linrnn.errors import LinrnnError
+from linrnn.train.checkpoint import load_tensors, save_tensors
 
 STEPS = 10
 SHOPS = ("north", "south", "west")
@@ -188,3 +190,20 @@ def test_a_follower_of_another_form_reads_the_names_of_the_fit(promoted):
     fitted = PanelForecaster(2, 1).fit(table)
     wide = table.pivot(index="ds", columns="unique_id", values="y").rename_axis("when")
     same([fitted.follow(wide).follow(table).predict()], [fitted.predict()])
+
+
+@pytest.mark.parametrize("case", ["known", "known, totals", "zone"])
+def test_a_file_of_the_version_before_answers_as_the_original(case, tmp_path):
+    """It had what was read alone, which of a forecaster that did not follow is what was fitted."""
+    forecaster, table = CASES[case]()
+    fitted = forecaster.fit(table)
+    fitted.save(tmp_path / "new.safetensors")
+    tensors, metadata = load_tensors(tmp_path / "new.safetensors")
+    del tensors["places"]
+    texts = json.loads(metadata["text"])
+    for name in ("kinds", "fitted grid", "fitted names", "parts"):
+        del texts[name]
+    metadata = {"kind": metadata["kind"], "version": "1", "text": json.dumps(texts)}
+    save_tensors(tensors, tmp_path / "old.safetensors", metadata)
+    again = PanelForecaster.load(tmp_path / "old.safetensors")
+    same(answers(again, table), answers(fitted, table))
