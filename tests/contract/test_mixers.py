@@ -40,17 +40,22 @@ IN_GRAPHS = quick_sample.of_mixers(mixers.names(), least=1)
 OF_ONE_SIZE = quick_sample.of_mixers([n for n in mixers.names() if n not in IN_GRAPHS], least=1)
 
 
-def is_slow(law, name):
-    return (law == "dynamic_shapes" and name not in IN_GRAPHS) or (
-        law == "compiles" and name not in OF_ONE_SIZE
-    )
+# The laws that take most of the time are quick of a mixer of every trait, each law of others.
+LONG_LAWS = ("ranges", "higher_derivatives", "finite_when_long")
+
+
+def marks(law, name):
+    if law in LONG_LAWS:
+        return pytest.mark.sampled(1)
+    among = {"dynamic_shapes": IN_GRAPHS, "compiles": OF_ONE_SIZE}.get(law)
+    return pytest.mark.slow if among is not None and name not in among else ()
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize(
     ("law", "name"),
     [
-        pytest.param(law, name, marks=pytest.mark.slow if is_slow(law, name) else ())
+        pytest.param(law, name, marks=marks(law, name))
         for law in laws(unchecked=True)
         for name in mixers.names()
     ],
