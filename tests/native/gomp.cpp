@@ -38,6 +38,7 @@ struct Loop {
     long start, end, by;
 };
 
+std::mutex critical;
 thread_local Team* team = nullptr;
 thread_local int number = 0;
 thread_local Loop loop;
@@ -82,6 +83,8 @@ bool GOMP_loop_nonmonotonic_dynamic_start(long start, long end, long by, long ch
 void GOMP_loop_end() { team->barrier(); }
 void GOMP_loop_end_nowait() {}
 void GOMP_barrier() { team->barrier(); }
+void GOMP_critical_start() { critical.lock(); }
+void GOMP_critical_end() { critical.unlock(); }
 
 int omp_get_thread_num() { return number; }
 int omp_get_num_threads() { return team ? team->members : 1; }

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from linrnn.compute import native
 
 
 def test_the_watched_program_calls_every_kernel(root):
@@ -46,3 +49,17 @@ def test_kernels_under_sanitizers(root):
     if "sanitize: skipped" in done.stdout:
         pytest.skip(done.stdout.strip())
     assert done.stdout.endswith("sanitize: passed\n")
+
+
+@pytest.mark.skipif(
+    native.load()[0] is None or shutil.which("nm") is None, reason="nothing to read"
+)
+def test_calls_of_openmp_have_a_stand_in_that_the_sanitizer_of_races_sees_into(root):
+    """Without it the kernels cannot be linked, which the quick tests do not try."""
+    library, _ = native.load()
+    command = ["nm", "-D", "--undefined-only", library.path]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    calls = set(re.findall(r" U ((?:GOMP|omp)_\w+)", done.stdout))
+    stand_in = (root / "tests" / "native" / "gomp.cpp").read_text(encoding="utf-8")
+    assert calls <= set(re.findall(r"\b((?:GOMP|omp)_\w+)\(", stand_in))
+    assert calls or not library.openmp
