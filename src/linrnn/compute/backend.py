@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -99,6 +100,12 @@ def choose(
     if slow is not None:
         _announce_slow(op, name, slow)
     return name, why
+
+
+def module_of(modules: tuple[tuple[str, str], ...], name: str) -> ModuleType | None:
+    """The kernels of the backend that `choose` names; None where operators compute."""
+    module = dict(modules).get(name)
+    return None if module is None else importlib.import_module(module)
 
 
 @functools.lru_cache(maxsize=256)

@@ -60,6 +60,16 @@ def cooperates(device: torch.device) -> bool:
     return device.type == "cuda" and torch.version.cuda is not None
 
 
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not less: the sizes that a kernel's blocks have.
+
+    Example:
+        >>> power_of_two(0), power_of_two(32), power_of_two(33)
+        (1, 32, 64)
+    """
+    return 1 << max(n - 1, 0).bit_length()
+
+
 def allows_tf32() -> bool:
     """As ``torch.set_float32_matmul_precision("high")`` does, or its newer name."""
     matmul = torch.backends.cuda.matmul

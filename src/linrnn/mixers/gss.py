@@ -123,7 +123,7 @@ class GSS(Systems):
         return complex_(d_ssm=self.d_ssm, modes=self.modes)
 
     def system(self, times: Tensor | None = None) -> siso.System:
-        """The discretised systems, in double precision; of times (...) those of each."""
+        """The discretised systems; of times (...) those of each."""
         a, b = diagonal_steps(self.A_log[None], self.A_im_log[None], None, im_log=True, times=times)
         return siso.System(a, b, number(self.C_re, self.C_im), self.D)
 

@@ -69,7 +69,7 @@ def _channels(re: Tensor, log_dt: Tensor | None) -> int:
 
 
 def _block(re: Tensor) -> int:
-    return min(_MODES, 1 << max(re.shape[1] - 1, 0).bit_length())
+    return min(_MODES, gpu.power_of_two(re.shape[1]))
 
 
 def _run(kernel: Any, parameters: Any, steps: Any, gradients: Any, coordinates: Any) -> None:

@@ -3,7 +3,6 @@
 Equal steps use a special kernel, where there is one; otherwise the step is a cell.
 """
 
-import importlib
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.cells import cell
-from linrnn.compute.backend import choose
+from linrnn.compute.backend import choose, module_of
 from linrnn.compute.modes import eager
 from linrnn.ops import cell_scan
 
@@ -187,8 +186,7 @@ def _kernels(drive: Drive) -> ModuleType | None:
     if drive.dt is not None or not single or not eager(drive.x):
         return None
     name, _ = choose("exceedance", _KERNELS, None, drive.x.device, drive.x.dtype)
-    modules = dict(_KERNELS)
-    return importlib.import_module(modules[name]) if name in modules else None
+    return module_of(_KERNELS, name)
 
 
 def _constants(modes: Modes) -> tuple[Tensor, ...]:

@@ -4,14 +4,13 @@
 layer holds one state a block and no more.
 """
 
-import importlib
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from linrnn.compute.backend import choose
+from linrnn.compute.backend import choose, module_of
 
 _MODULES = (
     ("triton", "linrnn.ops.conv._block_carry_triton"),
@@ -106,5 +105,4 @@ def _dense_kernels(left: Tensor) -> Any:
 
 def _kernels(left: Tensor) -> ModuleType | None:
     name, _ = carried_by(left)
-    modules = dict(_MODULES)
-    return importlib.import_module(modules[name]) if name in modules else None
+    return module_of(_MODULES, name)

@@ -60,7 +60,7 @@ def carry_dense(left: Tensor, first: Tensor, decay: Tensor, *, back: bool = Fals
         launch(
             _kernels().run_dense, channels * -(-seqs // _TOGETHER), left, dense(first), last,
             dense(decay), seqs, blocks, numbers, BACK=back, ROWS=_TOGETHER,
-            BLOCK=max(16, 1 << (numbers - 1).bit_length()),
+            BLOCK=max(16, gpu.power_of_two(numbers)),
             PRECISION="tf32" if gpu.allows_tf32() else "tf32x3",
             num_warps=4 if numbers <= 64 else 8, num_stages=1,
         )  # fmt: skip
@@ -91,7 +91,7 @@ def _run(kernel: Any, left: Tensor, tensors: tuple[Tensor, ...], ahead: int) -> 
         return
     complex_ = left.is_complex()
     block = _width(modes, complex_)
-    rows = min(ROW // (block * left.dtype.itemsize) or 1, 1 << (seqs - 1).bit_length())
+    rows = min(ROW // (block * left.dtype.itemsize) or 1, gpu.power_of_two(seqs))
     while rows > 1 and channels * -(-seqs // rows) < gpu.ENOUGH * gpu.processors(left.device):
         rows //= 2
     programs = channels * -(-seqs // rows) * -(-modes // block)
@@ -105,7 +105,7 @@ def _run(kernel: Any, left: Tensor, tensors: tuple[Tensor, ...], ahead: int) -> 
 
 def _width(modes: int, complex_: bool) -> int:
     """Modes of a program: all, or as many as a warp loads 128 bits a thread of."""
-    return min(1 << (modes - 1).bit_length(), 64 if complex_ else 128)
+    return min(gpu.power_of_two(modes), 64 if complex_ else 128)
 
 
 @functools.cache

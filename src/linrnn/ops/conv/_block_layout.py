@@ -4,14 +4,13 @@ Half of a matrix of a block is zero, and zero times infinity is not: what is not
 steps before it. So products read zeros in its place, and its block is marked from there on.
 """
 
-import importlib
 from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from linrnn.compute.backend import choose
+from linrnn.compute.backend import choose, module_of
 from linrnn.compute.modes import eager, seen_finite
 
 _MODULES = (("triton", "linrnn.ops.conv._block_layout_triton"),)
@@ -82,5 +81,4 @@ def _kernels(x: Tensor) -> ModuleType | None:
     if not eager(x):
         return None
     name, _ = choose("block_layout", _MODULES, None, x.device, x.dtype)
-    modules = dict(_MODULES)
-    return importlib.import_module(modules[name]) if name in modules else None
+    return module_of(_MODULES, name)

@@ -41,7 +41,7 @@ def join(y: Tensor, first: Tensor | None, u: Tensor | None, shape: torch.Size) -
 
 
 def _run(kernel: Any, u: Tensor, size: int, *tensors: Tensor | None, **options: Any) -> None:
-    (batch, time, channels), block = u.shape, 1 << (size - 1).bit_length()
+    (batch, time, channels), block = u.shape, gpu.power_of_two(size)
     if not u.numel():
         return
     seq, step = u.stride()[:2]

@@ -61,7 +61,7 @@ def _run(kernel: Any, programs: int, arguments: Any, results: Any) -> None:
             channels,
             modes,
             len(angle),
-            ROWS=1 << (rows - 1).bit_length(),
+            ROWS=gpu.power_of_two(rows),
             NODES=_NODES,
             DTYPE=tl.float64 if beta.dtype == torch.float64 else tl.float32,
             num_warps=4,

@@ -56,7 +56,7 @@ def backward(*inputs: Any) -> tuple[Tensor, ...]:
 
 
 def _block(a: Tensor) -> int:
-    return min(_MODES, 1 << max(a.shape[1] - 1, 0).bit_length())
+    return min(_MODES, gpu.power_of_two(a.shape[1]))
 
 
 def _run(kernel: Any, programs: int, tensors: Any, size: int, rows: int, **options: Any) -> None:

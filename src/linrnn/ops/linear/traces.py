@@ -4,13 +4,12 @@ A trace is (parts, batch, outputs, inputs). Each output of a map moves one chann
 (outputs,) names, and channels do not move one another.
 """
 
-import importlib
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from linrnn.compute.backend import choose
+from linrnn.compute.backend import choose, module_of
 
 _MODULES = (("cpu", "linrnn.ops.linear._traces_cpu"),)
 
@@ -124,5 +123,4 @@ def learned(
 
 def _kernels(trace: Tensor) -> ModuleType | None:
     name, _ = choose("traces", _MODULES, None, trace.device, trace.dtype)
-    modules = dict(_MODULES)
-    return importlib.import_module(modules[name]) if name in modules else None
+    return module_of(_MODULES, name)

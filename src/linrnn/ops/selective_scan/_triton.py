@@ -101,7 +101,7 @@ def _kernels() -> ModuleType:
 def _programs(p: Problem) -> tuple[int, dict[str, Any]]:
     """Programs, and what they are compiled for."""
     kernels = _kernels()
-    modes = max(1, 1 << (p.A.shape[1] - 1).bit_length())
+    modes = gpu.power_of_two(p.A.shape[1])
     block = max(1, _TILE // modes)
     double = p.A.dtype == torch.float64
     return p.seqs * -(-p.x.shape[2] // block), {

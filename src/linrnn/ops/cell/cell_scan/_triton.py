@@ -94,7 +94,9 @@ class Shape(NamedTuple):
     def numbers(self, program: Program) -> dict[int, int]:
         """Return the words that one instance holds of each matrix."""
         sides = {i: self.matrices[i][-2:] for i in program.leaves["matrix"]}
-        return {i: self.words * _rounded(m) * _rounded(n) for i, (m, n) in sides.items()}
+        return {
+            i: self.words * gpu.power_of_two(m) * gpu.power_of_two(n) for i, (m, n) in sides.items()
+        }
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -248,10 +250,6 @@ def _shape(leaves: Leaves, layout: Layout) -> Shape:
     return Shape(states, inputs, parameters, matrices, tuple(layout.widths), words)
 
 
-def _rounded(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
-
-
 #: Of which matrix, and its two factors: each a kind of tensor, and which.
 _Product = tuple[int, tuple[str, int], tuple[str, int]]
 
@@ -283,7 +281,9 @@ class _Code:
         numbers = [0, *shape.numbers(program).values()]
         resident = sum(numbers) <= RESIDENT
         threads = (sum(numbers) if resident else min(max(numbers), AT_ONCE)) // OF_MATRICES
-        self.warps = min(max(_rounded(max(threads, max(self.widths) // 4) // 32), 1), MOST_WARPS)
+        self.warps = min(
+            max(gpu.power_of_two(max(threads, max(self.widths) // 4) // 32), 1), MOST_WARPS
+        )
         self.source = write(Task(program, nodes, starts, previous, heads > 0, resident), sizes)
 
     @cached_property
@@ -413,7 +413,7 @@ class _Code:
         words = dtype.itemsize // 4
         options = {"DTYPE": tl.float64 if words == 2 else tl.float32, "enable_fp_fusion": True}
         if self.heads:
-            blocks = [_rounded(n) for n in self.widths]
+            blocks = [gpu.power_of_two(n) for n in self.widths]
             options["AT_ONCE"] = AT_ONCE // words
             options |= {"UNROLL": 1, "AHEAD": 1, "num_warps": self.warps}
             return self.heads, options | _named(blocks)
@@ -429,7 +429,7 @@ class _Code:
         rows = sum(x.kind == "input" for x in self.source.operands)
         of_step = max(rows, 1) * vector * words
         steps = min(OF_ROWS // (2 * of_step), MOST_OPERATIONS // self.source.weight)
-        unroll = min(MOST_STEPS, max(1, _rounded(steps + 1) // 2))
+        unroll = min(MOST_STEPS, max(1, gpu.power_of_two(steps + 1) // 2))
         # steps at once are limited by what compiles soon, and those on their way by registers
         ahead = min(OF_ROWS // of_step, MOST_AHEAD) // unroll
         options |= {"AT_ONCE": 0, "UNROLL": unroll, "AHEAD": max(1, ahead)}

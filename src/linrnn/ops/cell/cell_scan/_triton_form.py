@@ -164,8 +164,4 @@ def _obstacle(program: Program, sides: Sides, double: bool) -> str | None:
 
 def reached(sizes: Sequence[int]) -> tuple[int, ...]:
     """Sizes rounded up to powers of two, of which a product on tensor cores has at least 16."""
-    return tuple(max(_rounded(n), 16) for n in sizes)
-
-
-def _rounded(n: int) -> int:
-    return 1 << max(n - 1, 0).bit_length()
+    return tuple(max(gpu.power_of_two(n), 16) for n in sizes)

@@ -145,7 +145,7 @@ def _launches(
     block = _block(channels, dtype.itemsize)
     blocks, rows = -(-channels // block), 1 if packed else seqs
     chunk = -(-time * rows * blocks // (PROGRAMS * gpu.processors(device)))
-    chunk = min(max(1 << (chunk - 1).bit_length(), SHORTEST), LONGEST)
+    chunk = min(max(gpu.power_of_two(chunk), SHORTEST), LONGEST)
     chunks = -(-time // chunk)
     accumulator = tl.float64 if dtype == torch.float64 else tl.float32
     fixed = {
@@ -172,7 +172,7 @@ def _launches(
 
 def _block(channels: int, itemsize: int) -> int:
     """Channels of a program: of a warp's threads, each reads 128 bits at once where it can."""
-    return min(512 // itemsize, max(32, 1 << (channels - 1).bit_length()))
+    return min(512 // itemsize, max(32, gpu.power_of_two(channels)))
 
 
 @functools.cache

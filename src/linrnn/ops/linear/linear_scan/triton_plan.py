@@ -135,12 +135,14 @@ def make_plan(shape: tuple[int, ...], dtype: torch.dtype, seqs: int, device: tor
     _, time, channels = shape
     processors = gpu.processors(device)
     widest = ROW // dtype.itemsize
-    block = min(widest, max(32, _power(channels)))
+    block = min(widest, max(32, gpu.power_of_two(channels)))
     halves = (block, block // 2) if block > 32 else (block,)
     for narrow in halves:
         blocks = -(-channels // narrow)
         if 10 * seqs * blocks >= FEWEST_TENTHS * processors:
-            warps = min(_power(-(-BUSY_WARPS * processors // (seqs * blocks))), BUSY_WARPS)
+            warps = min(
+                gpu.power_of_two(-(-BUSY_WARPS * processors // (seqs * blocks))), BUSY_WARPS
+            )
             return Plan(narrow, blocks, warps * widest // narrow if warps > 1 else 1, warps)
     blocks, wide = -(-channels // block), widest // block
     few, group = (CHAINED, GROUP) if time < LONG else (CHAINED_LONG, GROUP_LONG)
@@ -156,11 +158,6 @@ def steps_of(plan: Plan, dtype: torch.dtype, rows: int, most: int) -> int:
     room = REGISTERS_AHEAD // 2 if plan.stretches == 1 else REGISTERS
     steps = room // (rows * max(numbers, 1) * words)
     return max(1, min(most, 1 << max(steps.bit_length() - 1, 0)))
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is not less."""
-    return 1 << max(n - 1, 0).bit_length()
 
 
 def dtype_of(dtype: torch.dtype) -> Any:

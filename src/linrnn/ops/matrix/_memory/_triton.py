@@ -439,7 +439,7 @@ def _heads(x: Tensor | None) -> int:
 
 def _rounded(size: int) -> int:
     """Up to a power of two, and to what products take."""
-    return max(16, 1 << (size - 1).bit_length())
+    return max(16, gpu.power_of_two(size))
 
 
 @functools.cache
