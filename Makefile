@@ -64,13 +64,18 @@ tritons: $(VENV)/.dev  ## compile the GPU kernels with older versions of Triton,
 AEON ?= 1.6.0
 
 # aeon holds NumPy, pandas and scikit-learn back, so its own versions of these lie in an environment
-# that finds all else in .venv.
-test-aeon: $(VENV)/.dev  ## the estimators by the checks of aeon, in a separate environment; needs the network; some minutes
-	test -x build/aeon-$(AEON)/bin/python || $(BIN)/python -m venv build/aeon-$(AEON)
-	build/aeon-$(AEON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: aeon==$(AEON)
+# that finds all else in .venv. Of the other packages only the sets of series are read.
+BESIDE := build/aeon-$(AEON)
+$(BESIDE)/.done: $(VENV)/.dev
+	$(BIN)/python -m venv $(BESIDE)
+	$(BESIDE)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: aeon==$(AEON)
+	$(BESIDE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sktime==1.2.0 pyts==0.14.1 tslearn==0.10.0
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	  > $$(build/aeon-$(AEON)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/linrnn.pth
-	OMP_NUM_THREADS=1 build/aeon-$(AEON)/bin/python -m pytest -q -p no:cacheprovider tests/unit/estimators/test_aeon.py
+	  > $$($(BESIDE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/linrnn.pth
+	touch $@
+
+test-aeon: $(BESIDE)/.done  ## the estimators by the checks of aeon, in a separate environment; needs the network; some minutes
+	OMP_NUM_THREADS=1 $(BESIDE)/bin/python -m pytest -q -p no:cacheprovider tests/unit/estimators/test_aeon.py
 
 bench-gpu: $(VENV)/.dev  ## check and time the Triton kernels on a GPU, in under ten minutes
 	$(BIN)/python benchmarks/gpu.py
@@ -211,8 +216,8 @@ bench-quantized: $(VENV)/.bench  ## weights of 8 and 4 bits, beside a read; TEXT
 bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
 	$(BIN)/python benchmarks/kept_memory.py
 
-bench-small-series: $(VENV)/.bench $(VENV)/.train  ## accuracy on small series, beside nearest neighbours and classifiers of aeon if that is installed; about 15 minutes
-	$(BIN)/python benchmarks/small_series.py
+bench-small-series: $(VENV)/.bench $(VENV)/.train $(BESIDE)/.done  ## accuracy on small series, beside nearest neighbours and classifiers of aeon; needs the network; about 40 minutes
+	$(BESIDE)/bin/python benchmarks/small_series.py
 
 bench-front-door: $(VENV)/.bench $(VENV)/.train  ## the answer of linrnn train beside simple methods and nn.GRU on small sets; about 30 minutes
 	$(BIN)/python benchmarks/front_door.py

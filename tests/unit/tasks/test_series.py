@@ -107,12 +107,14 @@ def test_csv_label_in_front(write):
     assert torch.equal(x[:, 0, 0].long(), target)
 
 
+@pytest.mark.parametrize("letter", ["x", "X"])
 @pytest.mark.parametrize("end", ["", "_train"])
-def test_npz(tmp_path, end):
+def test_npz(tmp_path, end, letter):
     x = np.random.RandomState(0).randn(30, 5, 2)
-    arrays = {f"x{end}": x, f"y{end}": np.arange(30) % 3, f"lengths{end}": 1 + np.arange(30) % 5}
+    arrays = {f"{letter}{end}": x, f"y{end}": np.arange(30) % 3}
+    arrays |= {f"lengths{end}": 1 + np.arange(30) % 5}
     if end:
-        arrays |= {"x_test": x[:6, :4], "y_test": np.arange(6) % 3}
+        arrays |= {f"{letter}_test": x[:6, :4], "y_test": np.arange(6) % 3}
     np.savez(tmp_path / "x.npz", **arrays)
     task = make(tmp_path / "x.npz")
     splits = task.datasets()
@@ -181,7 +183,13 @@ def test_sequences_without_what_is_asked_are_read_with_their_lengths(write, name
     assert lengths.tolist() == [2, 1]
 
 
-@pytest.mark.parametrize("name", ["x", "whatever"])
+def test_of_two_arrays_that_differ_in_the_letter_the_exact_name_counts(tmp_path):
+    x, y = np.arange(60.0).reshape(20, 3), np.arange(20) % 2
+    np.savez(tmp_path / "x.npz", x=x, X=x[:5], y=y)
+    assert sum(map(len, make(tmp_path / "x.npz").datasets())) == 20
+
+
+@pytest.mark.parametrize("name", ["x", "X", "whatever"])
 def test_an_archive_without_what_is_asked_may_be_longer_than_in_training(write, tmp_path, name):
     task = make(write("train.csv", CSV), normalise=False)
     x = np.arange(6.0).reshape(2, 3)

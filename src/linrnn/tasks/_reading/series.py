@@ -399,11 +399,12 @@ def bounded(values: np.ndarray) -> np.ndarray:
 def _read_npz(path: Path, labelled: bool) -> dict[str, Series]:
     """Arrays x, y and, if rows are padded, lengths; or each with _train and _test.
 
-    Without labels: x, or a single array of any name, and lengths.
+    Without labels: x, or a single array of any name, and lengths. X is x, as scikit-learn has it.
     """
     try:
         with open_numpy(path) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            # an x comes behind an X, so it is the one that counts
+            arrays = {re.sub("^X", "x", name): archive[name] for name in sorted(archive.files)}
     except DAMAGED as error:
         fix = "Save it again with numpy.savez(path, x=..., y=...)."
         if isinstance(error, ObjectsError):
