@@ -141,7 +141,8 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
                 with one; a frame with an index of ids and times; or an array (time,). Rows come in
                 any order. Series may begin and end at different times.
             static: a table with a row for each series, columns of ids, and further ones that say
-                what does not change: numbers, or words for categories.
+                what does not change: numbers, or words for categories. A missing word is no
+                category; a missing number is an error.
 
         Raises:
             ArgumentError: an option outside its range, gaps, times that come twice.

@@ -145,6 +145,36 @@ def test_bad_statics_are_refused_by_name(static, words):
         PanelForecaster(2, 1).fit(PAST.drop(columns="promo"), static)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pd.date_range("2024", periods=2),
+        pd.date_range("2024", periods=2, tz="UTC"),
+        pd.date_range("2024", periods=2).date,
+        pd.period_range("2024", periods=2, freq="D"),
+        pd.timedelta_range("1D", periods=2),
+        pd.interval_range(0, 2),
+        [1j, 2j],
+        [{"x": 1}, {"x": 2}],
+    ],
+    ids=["times", "zoned", "dates", "periods", "spans", "intervals", "complex", "objects"],
+)
+def test_statics_that_are_neither_numbers_nor_words_are_refused(cells):
+    static = pd.DataFrame({"unique_id": ["a", "b"], "opened": cells})
+    with pytest.raises(ArgumentTypeError, match=r"static.*opened|opened.*static"):
+        PanelForecaster(2, 1).fit(PAST.drop(columns="promo"), static)
+
+
+@pytest.mark.parametrize("kind", ["str", "string", "category", object])
+def test_a_missing_word_is_no_category(kind):
+    table = PAST.drop(columns="promo")
+    words = pd.Series(["north", None], dtype=kind)
+    static = pd.DataFrame({"unique_id": ["a", "b"], "region": words})
+    number = static.assign(region=[1.0, 0.0])
+    of_words = PanelForecaster(2, 1).fit(table, static).predict()
+    pd.testing.assert_frame_equal(of_words, PanelForecaster(2, 1).fit(table, number).predict())
+
+
 @pytest.mark.parametrize("unit", [1e-9, 1e200])
 def test_inputs_may_have_any_unit(promoted, unit):
     small = PanelForecaster(2, 1, known=("promo",)).fit(PAST.assign(promo=PAST["promo"] * unit))

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linrnn.errors import ArgumentError, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, show
 from linrnn.estimators._cells import are_objects, of_column
 from linrnn.estimators._inputs import check_names
 from linrnn.estimators._panel.long_form import Panel
@@ -76,6 +76,7 @@ def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:
 
     Raises:
         ArgumentError: no id, a series that is not there or twice, too many categories.
+        ArgumentTypeError: dates, or other cells that are neither numbers nor words.
     """
     import pandas as pd
 
@@ -108,6 +109,12 @@ def read_static(where: str, static: Any, panel: Panel) -> np.ndarray:
             table[name] = of_column(where, f"column {show(name)} of static", table[name])
     words = [name for name in table.columns if table[name].dtype.kind not in "biuf"]
     for name in words:
+        kind = table[name].dtype
+        if not (are_objects(kind) or isinstance(kind, (pd.StringDtype, pd.CategoricalDtype))):
+            raise ArgumentTypeError(
+                f"{where}: a column of static must hold numbers or words, got {kind} in "
+                f"{show(name)}. Of a date give a number, such as days since the first."
+            )
         if table[name].nunique() > _MOST_CATEGORIES:
             raise ArgumentError(
                 f"{where}: a column of static must have {_MOST_CATEGORIES} categories at most, got "
