@@ -246,7 +246,18 @@ def as_times(where: str, model: Streamable, dt: Any, steps: int, single: bool) -
 
 
 def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
-    """Numbers in memory as a tensor; those of Python's that have fractions in float64."""
+    """Numbers in memory as a tensor; those of Python's that have fractions in float64.
+
+    Raises:
+        DTypeError: text, dates, or other objects.
+    """
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in "biufc":
+            raise DTypeError(
+                f"{where}: {name} must be numbers, got {show(x, 60)} of dtype {x.dtype}. Convert "
+                f"what holds numbers by {name}.astype(float)."
+            )
+        x = np.require(x, requirements="W")  # of pandas' arrays PyTorch would warn
     try:
         numbers = x if isinstance(x, Tensor) else torch.as_tensor(x)
         if not is_strided(numbers):

@@ -13,6 +13,7 @@ from linrnn.backbone import Model
 from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
+    DTypeError,
     ShapeError,
     check_in,
     check_kind,
@@ -21,6 +22,7 @@ from linrnn.errors import (
 )
 from linrnn.quantization import KINDS, quantize
 from linrnn.streaming import Session
+from linrnn.streaming.input import as_tensor
 from linrnn.tasks import ForecastTask, Given, Task
 from linrnn.tasks.table import Table
 from linrnn.train._predict import answers_to, check_inputs
@@ -172,7 +174,7 @@ class TrainedModel:
             if isinstance(self.task, ForecastTask):
                 return self.task.read_frame(call, x)
             x = self._of_table(call, x)
-        if isinstance(x, list | tuple) and len({np.shape(row)[:1] for row in x}) > 1:
+        if isinstance(x, list | tuple) and len({_steps(call, row) for row in x}) > 1:
             rows = [self._arranged(call, row, one=True) for row in x]
             lengths = torch.tensor([row.shape[1] for row in rows])
             parts = [row[0] for row in rows]
@@ -372,14 +374,23 @@ def _numbers(call: str, table: Any) -> np.ndarray:
     return numbers
 
 
-def _tensor(call: str, x: Any) -> Tensor:
+def _steps(call: str, row: Any) -> tuple[int, ...]:
+    """The length of a sequence; nothing of a number."""
+    return tuple((row if isinstance(row, Tensor) else _array(call, row)).shape[:1])
+
+
+def _array(call: str, x: Any) -> np.ndarray:
     try:
-        # pandas gives out what must not be written to
-        tensor = x if isinstance(x, Tensor) else torch.as_tensor(np.require(x, requirements="W"))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentTypeError(
-            f"{call}: x must be numbers, got a {type(x).__name__} ({error})."
+        return np.asarray(x)
+    except ValueError as error:  # NumPy's word for it is inhomogeneous
+        raise DTypeError(
+            f"{call}: x must be numbers in rows, got a {type(x).__name__} with parts of different "
+            "shapes in one sequence."
         ) from error
+
+
+def _tensor(call: str, x: Any) -> Tensor:
+    tensor = as_tensor(call, x if isinstance(x, Tensor) else _array(call, x))
     if tensor.is_complex():
         raise ArgumentTypeError(f"{call}: x must be real numbers, got {tensor.dtype}.")
     return tensor.detach().cpu()

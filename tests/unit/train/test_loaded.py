@@ -15,6 +15,7 @@ from linrnn.errors import (
     ArgumentError,
     ArgumentTypeError,
     DataError,
+    DTypeError,
     RunFolderError,
     ShapeError,
 )
@@ -205,8 +206,12 @@ def test_errors_name_what_is_wrong(classes, forecast, tmp_path):
         loaded.predict(np.where(np.arange(40)[:, None, None] == 1, np.nan, values))
     with pytest.raises(ArgumentTypeError, match=r"got the text 'new\.csv'"):
         loaded.predict("new.csv")
-    with pytest.raises(ArgumentTypeError, match="must be numbers, got a list"):
-        loaded.predict([["a"]])
+    words, mixed = np.array([["a", "b"]]), values.astype(object)
+    for wrong, kind in (([["a"]], "<U1"), (words, "<U1"), (mixed, "object"), ([[None]], "object")):
+        with pytest.raises(DTypeError, match=f"x must be numbers, got .* of dtype {kind}.*astype"):
+            loaded.predict(wrong)
+    with pytest.raises(DTypeError, match="parts of different shapes in one sequence"):
+        loaded.predict([[1.0, [2.0]], [3.0]])
     with pytest.raises(ArgumentError, match="batch_size must be an integer of at least 1"):
         loaded.predict(values, batch_size=0)
     with pytest.raises(ArgumentError, match="predict_proba: the run must be one of classes"):
