@@ -254,8 +254,8 @@ def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "biufc":
             raise DTypeError(
-                f"{where}: {name} must be numbers, got {show(x, 60)} of dtype {x.dtype}. Convert "
-                f"what holds numbers by {name}.astype(float)."
+                f"{where}: {name} must be numbers, got {show(x, 60)} of dtype {x.dtype}. If all "
+                f"are numbers, convert them by {name}.astype(float)."
             )
         x = np.require(x, requirements="W")  # of pandas' arrays PyTorch would warn
     try:
