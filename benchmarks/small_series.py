@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
+from operator import truediv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,6 +172,15 @@ def measure(
     return scores
 
 
+def times_beside(scores: dict[str, list[Score]], reference: str) -> dict[str, float]:
+    """Times of each as multiples of one's, the geometric mean over sets."""
+    seconds = {who: [statistics.mean(s.seconds) for s in sets] for who, sets in scores.items()}
+    return {
+        who: statistics.geometric_mean(map(truediv, own, seconds[reference]))
+        for who, own in seconds.items()
+    }
+
+
 def warm_up(makers: dict[str, Callable[[int], Any]]) -> None:
     """Compile what is compiled on first use, of one channel and of two."""
     for channels in (1, 2):
@@ -206,6 +216,9 @@ def main() -> None:
         rows.append([name, size, *(found[-1].text() for found in scores.values())])
     means = [statistics.mean(statistics.mean(s.accuracy) for s in f) for f in scores.values()]
     rows.append(["mean", "", *(f"{mean:.2f}" for mean in means)])
+    if OURS in scores:
+        times = times_beside(scores, OURS)
+        rows.append(["time beside ours", "", *(f"{times[who]:.2f}×" for who in makers)])
     packages = ["scikit-learn", *(["aeon"] if find_spec("aeon") else [])]
     lines = [
         "# Small sets of series",

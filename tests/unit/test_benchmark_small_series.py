@@ -52,6 +52,13 @@ def test_a_package_that_is_not_installed_is_named(small_series):
         small_series.folder_of_package("no_such_package")
 
 
+def test_times_are_multiples_of_ours(small_series):
+    score = small_series.Score
+    scores = {"linrnn": [score([], [1.0]), score([], [2.0, 4.0])], "b": [score([], [2.0])] * 2}
+    times = small_series.times_beside(scores, "linrnn")
+    assert times == {"linrnn": 1.0, "b": pytest.approx((2 * 2 / 3) ** 0.5)}
+
+
 def test_a_set_is_scored_by_everyone(small_series, monkeypatch, tmp_path, capsys):
     folder = Path(SHARED) / "timeseries"
     if not SHARED or not folder.is_dir():
@@ -66,4 +73,5 @@ def test_a_set_is_scored_by_everyone(small_series, monkeypatch, tmp_path, capsys
     assert cells[1] == "50 / 150"
     assert float(cells[2].split(" ")[0]) > 98
     assert cells[3].startswith("91.3 ± 0.0")
+    assert "| time beside ours |  | 1.00× |" in path.read_text()
     assert "| mean |" in capsys.readouterr().out
