@@ -111,5 +111,32 @@ def test_every_other_mixer_starts_alike_through_three_doors(name):
             assert_alike(mixer, expected_of(name, door, layer if carries else 0))
 
 
+@pytest.mark.sampled
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_layer_draws_each_mixer_anew_as_the_mixer_draws_itself(name, bidirectional):
+    layer = RNN(name, WIDTH, WIDTH, glu=False, bidirectional=bidirectional)
+    torch.manual_seed(7)
+    for mixer in layer._mixers():
+        if hasattr(mixer, "reset_parameters"):
+            mixer.reset_parameters()
+    drawn = {key: value.clone() for key, value in layer.state_dict().items()}
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.fill_(torch.nan)
+    torch.manual_seed(7)
+    layer.reset_parameters()
+    torch.testing.assert_close(layer.state_dict(), drawn, rtol=0, atol=0)
+
+
+def test_maps_and_gates_around_a_mixer_are_drawn_anew():
+    layer = RNN("lru", 2, WIDTH, 2, proj_size=3, bidirectional=True)
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.fill_(torch.nan)
+    layer.reset_parameters()
+    assert all(p.isfinite().all() for p in layer.parameters())
+
+
 def test_there_are_mixers_that_depend_on_their_place():
     assert {"hgrn", "slstm", "ind_rnn", "rwkv7", "transnormer"} <= set(WITH_PLACE)

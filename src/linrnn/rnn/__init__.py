@@ -232,11 +232,8 @@ class RNN(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
-        for cell in (*self.cells, *self.shared):
-            for part in cell.modules():
-                draw = getattr(part, "reset_parameters", None)
-                if callable(draw):
-                    draw()
+        for part in (*self.cells, *self.shared):
+            _draw(part)
 
     @property
     def hidden(self) -> Hidden:
@@ -464,6 +461,19 @@ class RNN(nn.Module):
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
                 f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."
             )
+
+
+def _draw(module: nn.Module) -> None:
+    """Draw the parameters of a module, whose own ``reset_parameters`` has those of its parts too.
+
+    A mixer draws some parts otherwise than they would draw themselves.
+    """
+    draw = getattr(module, "reset_parameters", None)
+    if callable(draw):
+        draw()
+        return
+    for part in module.children():
+        _draw(part)
 
 
 def _check_sizes(input_size: int, hidden_size: int, num_layers: int, proj_size: int) -> None:
