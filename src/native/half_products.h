@@ -44,6 +44,10 @@ inline bool has_half_products() {
 LINRNN_BF16_TARGET inline void to_halves(const float* from, HalfPair* to, i64 n) {
     auto halves = reinterpret_cast<std::uint16_t*>(to);
     i64 i = 0;
+    for (; i + 32 <= n; i += 32) {
+        const __m512bh h = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
+        std::memcpy(halves + i, &h, sizeof h);
+    }
     for (; i + 16 <= n; i += 16) {
         const __m256bh h = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
         std::memcpy(halves + i, &h, sizeof h);

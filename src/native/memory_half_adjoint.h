@@ -61,9 +61,9 @@ struct HalfAdjoint<float> : HalfChunk<float> {
             pair_stored(memory_rows, keys, width, memory_pairs);
             solve(width);
         }
-        half_rows(values, width, rows, written_rows);
+        to_halves(values, written_rows, rows * width);
         turn_rows(written_rows, width, written_turned, C, rows);
-        load_slopes(head, width);
+        load_slopes(head, index, width);
         const float kept = pack_slope(R, width);
         slope_values(width);
         if (delta) resolve(head, width);
@@ -80,19 +80,26 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         if (zeros || count < width || head.args.keys < keys) std::memset(to, 0, size_t(keys * width) * sizeof(bf16));
         for (i64 c = 0; !zeros && c < head.args.keys; ++c) copy(to + c * width, kept_row(head, index, c), count);
     }
-    static void half_rows(const float* from, i64 width, i64 n, HalfPair* to) {
-        for (i64 i = 0; i < n; ++i) to_halves(from + i * width, to + i * (width / 2), width);
+    // Names the rows of a memory, some at each of a chunk's steps.
+    void ask_memory(const Head<float>& head, i64 index, i64 i) const {
+        const i64 all = head.args.keys;
+        for (i64 c = i * all / C; c < (i + 1) * all / C; ++c)
+            prefetch<false, 2>(reinterpret_cast<i64>(kept_row(head, index, c)), head.count * i64(sizeof(bf16)));
     }
-    void load_slopes(const Head<float>& head, i64 width) {
-        for (i64 i = 0; i < n; ++i) head.out_row(t + i, o + i * width), head.ask_out(t + i - C);
+    void load_slopes(const Head<float>& head, i64 index, i64 width) {
+        for (i64 i = 0; i < n; ++i) {
+            head.out_row(t + i, o + i * width);
+            head.ask_out(t + i - C);
+            if (index) ask_memory(head, index - 1, i);
+        }
         head.clear(o, n * width, rows * width);
-        half_rows(o, width, rows, o_rows);
+        to_halves(o, o_rows, rows * width);
         pair_stored(o_rows, rows, width, o_pairs);
         pair_scaled(o, scaled, rows, width, o_scaled);
     }
     // R as factors of products, and the sum of its products with the memory.
     float pack_slope(const float* R, i64 width) {
-        half_rows(R, width, keys, slope_rows);
+        to_halves(R, slope_rows, keys * width);
         pair_stored(slope_rows, keys, width, slope_pairs);
         turn_rows(slope_rows, width, slope_turned, keys, keys);
         V total[4] = {};
@@ -129,7 +136,7 @@ struct HalfAdjoint<float> : HalfChunk<float> {
             }
             pair_all(d_values + b * width, width, L, width, short_pairs + b / 2 * width);
         }
-        half_rows(d_values, width, rows, short_rows);
+        to_halves(d_values, short_rows, rows * width);
         pair_scaled(d_values, since, rows, width, short_scaled);
     }
     // The gradient of what is written is left in `o`, which nothing reads any more.

@@ -3,8 +3,9 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "storage.h"
+#include "half_rows.h"
 #include "operand_args.h"
+#include "storage.h"
 #include "vecmath.h"
 
 namespace linrnn {
@@ -50,6 +51,11 @@ inline A number(const Operand& x, i64 row, i64 head, A absent) {
 // n numbers of the dense output, from number `at` on.
 template <class A>
 LINRNN_APART void write(i64 data, i64 dtype, i64 at, i64 n, const A* from) {
+#ifdef LINRNN_HALF_PRODUCTS
+    if constexpr (std::is_same<A, float>::value)
+        if (dtype == BF16 && has_half_products())
+            return to_halves(from, reinterpret_cast<HalfPair*>(reinterpret_cast<bf16*>(data) + at), n);
+#endif
     as_stored(data, dtype, [=](auto* to) {
         for (i64 i = 0; i < n; ++i) put_number(from[i], to[at + i]);
     });

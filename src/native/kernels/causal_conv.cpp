@@ -8,7 +8,9 @@
 #include <cstring>
 
 #include "../causal_conv_args.h"
+#include "../half_rows.h"
 #include "../large_pages.h"
+#include "../prefetch.h"
 #include "../storage.h"
 #include "../vecmath.h"
 #ifdef _OPENMP
@@ -111,8 +113,113 @@ struct CausalConv {
     template <class T>
     static LINRNN_INLINE void store_one(A v, T& to) { narrow(v, to); }
 
+#ifdef LINRNN_HALF_PRODUCTS
+    // Rows of bfloat16 numbers go 16 channels at a time, from step to step: what a step shares with those
+    // around it stays in registers. Rows that the next chunk reads and writes are named meanwhile.
+    template <int W>
+    struct Taps {
+        __mmask16 some;
+        __m512 w[W], bias;
+
+        LINRNN_BF16_TARGET Taps(const CausalConv& of, i64 c) : some(lanes_left(of.args.channels - c)) {
+            for (int j = 0; j < W; ++j) w[j] = load_lanes(of.tap(j, c), some);
+            bias = _mm512_setzero_ps();
+            if (of.args.bias) bias = load_lanes(reinterpret_cast<const A*>(of.args.bias) + c, some);
+        }
+        // Of inputs of this step and those before it.
+        LINRNN_BF16_TARGET LINRNN_INLINE __m512 convolve(const __m512 (&x)[W]) const {
+            __m512 v = bias;
+            for (int j = 0; j < W; ++j) v = _mm512_fmadd_ps(w[j], x[j], v);
+            return v;
+        }
+    };
+    template <int W>
+    LINRNN_BF16_TARGET static LINRNN_INLINE void push(__m512 (&row)[W], __m512 x) {
+        for (int j = W - 1; j > 0; --j) row[j] = row[j - 1];
+        row[0] = x;
+    }
+    template <bool WRITES = false>
+    static LINRNN_INLINE void ask(const Array& x, i64 t, i64 c) {
+        prefetch<WRITES>(reinterpret_cast<i64>(at(x, t + CHUNK) + c), 1);
+    }
+    template <int W, bool SILU>
+    LINRNN_BF16_TARGET void forward_lanes(i64 t0, i64 t1, i64 c) const {
+        const Taps<W> taps(*this, c);
+        __m512 x[W] = {};
+        for (i64 t = t0 - W + 1; t < t0; ++t) push(x, load_lanes(at(args.x, t) + c, taps.some));
+        for (i64 t = t0; t < t1; ++t) {
+            ask(args.x, t, c), ask<true>(args.y, t, c);
+            push(x, load_lanes(at(args.x, t) + c, taps.some));
+            __m512 v = taps.convolve(x);
+            if constexpr (SILU) v = _mm512_mul_ps(v, lanes_sigmoid(v).value);
+            store_lanes(at(args.y, t) + c, taps.some, v);
+        }
+    }
+    // The gradient of v at a step.
+    template <bool SILU>
+    LINRNN_BF16_TARGET static LINRNN_INLINE __m512 slope_lanes(__m512 grad, __m512 v) {
+        if constexpr (!SILU) return grad;
+        const LanesSigmoid gate = lanes_sigmoid(v);
+        return _mm512_mul_ps(grad, _mm512_mul_ps(gate.value, lanes_plus_one(_mm512_mul_ps(v, gate.rest))));
+    }
+    // Slopes before step `end` reach inputs [t0, t1).
+    template <int W, bool SILU>
+    LINRNN_BF16_TARGET void backward_lanes(i64 t0, i64 t1, i64 end, i64 c, double* sums) const {
+        const Taps<W> taps(*this, c);
+        __m512 x[W] = {}, slopes[W] = {}, into[W + 1] = {};
+        for (i64 t = t0 - W + 1; t < t0; ++t) push(x, load_lanes(at(args.x, t) + c, taps.some));
+        for (i64 t = t0; t < t1 + W - 1; ++t) {
+            __m512 slope = _mm512_setzero_ps();
+            if (t < end) {
+                push(x, load_lanes(at(args.x, t) + c, taps.some));
+                slope = slope_lanes<SILU>(load_lanes(at(args.y, t) + c, taps.some), taps.convolve(x));
+            }
+            push(slopes, slope);
+            if (t < t1) {
+                ask(args.x, t, c), ask(args.y, t, c), ask<true>(args.grad_x, t, c);
+                for (int j = 0; j < W; ++j) into[j] = _mm512_fmadd_ps(slope, x[j], into[j]);
+                into[W] = _mm512_add_ps(into[W], slope);
+            }
+            const i64 input = t - W + 1;
+            if (input < t0) continue;
+            __m512 total = _mm512_mul_ps(taps.w[0], slopes[W - 1]);
+            for (int j = 1; j < W; ++j) total = _mm512_fmadd_ps(taps.w[j], slopes[W - 1 - j], total);
+            store_lanes(at(args.grad_x, input) + c, taps.some, total);
+        }
+        for (int j = 0; j <= W; ++j) {
+            alignas(64) float part[16];
+            _mm512_store_ps(part, into[j]);
+            double* to = sums + (j < W ? W - 1 - j : W) * args.channels + c;
+            for (i64 l = 0; l < 16 && c + l < args.channels; ++l) to[l] += double(part[l]);
+        }
+    }
+    // Calls f of every 16 channels, where steps [t0, t1) can be computed by those.
+    template <class F>
+    bool each_lanes(i64 t0, i64 t1, F f) const {
+        if (!has_half_products() || !whole(t0, t1)) return false;
+        for (i64 c = 0; c < args.channels; c += 16)
+            if (!known_width([&](auto k) { f(k, c); })) return false;
+        return true;
+    }
+#endif
+    bool forward_halves(i64 t0, i64 t1) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<S, bf16>::value)
+            return each_lanes(t0, t1, [&](auto k, i64 c) { forward_lanes<k.width, k.silu>(t0, t1, c); });
+#endif
+        return (void)t0, (void)t1, false;
+    }
+    bool backward_halves(i64 t0, i64 t1, i64 end, double* sums) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<S, bf16>::value)
+            return each_lanes(t0, end, [&](auto k, i64 c) { backward_lanes<k.width, k.silu>(t0, t1, end, c, sums); });
+#endif
+        return (void)t0, (void)t1, (void)end, (void)sums, false;
+    }
+
     // `none` is a row of zeros, where there is no bias.
     void forward(i64 s, i64 t0, i64 t1, const A* none) const {
+        if (forward_halves(t0, t1)) return;
         alignas(64) A v[L];
         for (i64 t = t0; t < t1; ++t) {
             if (whole(t) && known_width([&](auto k) { forward_row<k.width, k.silu>(t, none); })) continue;
@@ -129,6 +236,7 @@ struct CausalConv {
     // Gradients of x (and past) for steps [t0, t1); of weight and bias from outputs [t0, t1).
     void backward(i64 s, i64 t0, i64 t1, double* sums, A* work, const A* none) const {
         i64 end = t1 + args.width - 1 < args.time ? t1 + args.width - 1 : args.time;
+        if (backward_halves(t0, t1, end, sums)) return;
         A* parts = work + (CHUNK + args.width) * stride();
         std::memset(parts, 0, size_t((args.width + 1) * stride()) * sizeof(A));
         for (i64 t = t0; t < end; ++t) {
