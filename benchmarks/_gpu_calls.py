@@ -152,8 +152,9 @@ def memories(kind: str) -> Call:
     return run, tuple(given.values())
 
 
-#: Layers of complex modes, whose parameters are few and their formulas long; and one without.
-LAYERS = ("s4d", "s4", "s5", "dss", "dlr", "gss", "h3", "lru", "mamba2")
+#: Layers whose parameters are few and their formulas long; and with norms, gates and rates of heads.
+LAYERS = ("s4d", "s4", "s5", "dss", "dlr", "gss", "h3", "lru", "linoss")
+LAYERS += ("mamba2", "gla", "gated_delta_net", "kda", "rwkv6", "rwkv7", "hgrn", "mlstm")
 
 #: By their names.
 CALLS: dict[str, Callable[[], Call]] = {

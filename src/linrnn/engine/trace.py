@@ -111,7 +111,7 @@ def trace(where: str, step: Callable[..., Any], order: Sequence[str], names: Nam
     for name, value in zip(names.states, states, strict=True):
         leaf = values[name].re if widths_differ else None
         flat_states += _real_parts(graph, value, name in names.is_complex, leaf)
-    leaf = values[names.states[0]].re if widths_differ else None
+    leaf = values[names.states[0]].re if widths_differ and names.states else None
     for y, is_complex in zip(outputs, complex_outputs, strict=True):
         flat_outputs += _real_parts(graph, y, is_complex, leaf)
     kinds = [names.parts(kind) for kind in range(4)]

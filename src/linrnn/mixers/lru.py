@@ -1,5 +1,6 @@
 """Linear Recurrent Unit, and the ablations of its paper."""
 
+import functools
 from collections.abc import Mapping
 from math import pi
 from typing import Any, ClassVar, Literal
@@ -15,6 +16,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan
+from linrnn.ops.cell.cell_scan.row_function import RowFunction
 from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.matrix_scan import block_scan, turn
 from linrnn.ops.linear.pair_scan import pair_scan
@@ -198,18 +200,18 @@ class LRU(Mixer):
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """``lam``, the diagonal of the transition."""
-        first, second = self._coordinates()  # each (d_state,)
-        if self.parametrisation == "naive":
-            return torch.complex(first, second)
-        return torch.polar(first, second)
+        return self._eigenvalues_and_gamma()[0]
 
     def _read(
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "scan":
-            h, last = pair_scan(self._transition(dt), b, h0, reset)
+            lam, gamma = self._eigenvalues_and_gamma()
+            lam = lam if dt is None else self._transition(dt)
+            h, last = pair_scan(lam, self._project_in(x, gamma), h0, reset)
             return self._project_out(h, x), last
+        gamma_log = self.gamma_log
+        b = self._project_in(x, None if gamma_log is None else bounded_exp(gamma_log))
         if self.form == "real":
             h, last = block_scan(*self._blocks(), wide(b), torch.view_as_real(h0), reset)
             return self._project_out(h, x), torch.view_as_complex(last.contiguous())
@@ -244,27 +246,28 @@ class LRU(Mixer):
         theta = bounded_exp(second) if self.parametrisation == "stable" else second
         return torch.polar(bounded_exp(-nu * dt), theta * dt)
 
-    def _coordinates(self) -> tuple[Tensor, Tensor]:
-        """Radius and angle of ``lam``; for "naive" its real and imaginary part."""
+    def _blocks(self) -> tuple[Tensor, Tensor]:
+        """Real and imaginary part of ``lam``, without complex arithmetic."""
         names = PARAMETRISATIONS[self.parametrisation]
         first, second = wide(getattr(self, names[0])), wide(getattr(self, names[1]))
         if self.parametrisation == "naive":
             return first, second
-        nu = first if self.parametrisation == "exponential" else bounded_exp(first)
-        return bounded_exp(-nu), bounded_exp(second) if self.parametrisation == "stable" else second
-
-    def _blocks(self) -> tuple[Tensor, Tensor]:
-        """Real and imaginary part of ``lam``, without complex arithmetic."""
-        first, second = self._coordinates()
-        if self.parametrisation == "naive":
-            return first, second
+        first, second = _coordinates(self.parametrisation, first, second)
         return first * second.cos(), first * second.sin()
 
-    def _project_in(self, x: Tensor) -> Tensor:
+    def _eigenvalues_and_gamma(self) -> tuple[Tensor, Tensor | None]:
+        """``lam`` and ``gamma``, (d_state,) each; None without a gamma."""
+        names, gamma_log = PARAMETRISATIONS[self.parametrisation], self.gamma_log
+        parameters = [getattr(self, name) for name in names]
+        parameters += [] if gamma_log is None else [gamma_log]
+        results = _steps(self.parametrisation, gamma_log is not None)(*parameters)
+        return results[0], None if gamma_log is None else results[1]
+
+    def _project_in(self, x: Tensor, gamma: Tensor | None) -> Tensor:
         """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
         B: Tensor = self.B
-        if self.gamma_log is not None:  # cheaper on the weights than on a sequence
-            B = B * bounded_exp(self.gamma_log)[:, None, None]  # (d_state, 2, d_model)
+        if gamma is not None:  # cheaper on the weights than on a sequence
+            B = B * gamma[:, None, None]  # (d_state, 2, d_model)
         b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2))
         return b
 
@@ -272,3 +275,23 @@ class LRU(Mixer):
         """``Re(C h) + D * x``."""
         C = self.C
         return add_skip(half_linear(in_dtype_of(C, h.flatten(-2)), C.flatten(1)), self.D, x)
+
+
+def _coordinates(parametrisation: str, first: Any, second: Any) -> tuple[Any, Any]:
+    """Radius and angle of ``lam``."""
+    nu = first if parametrisation == "exponential" else bounded_exp(first)
+    return bounded_exp(-nu), bounded_exp(second) if parametrisation == "stable" else second
+
+
+@functools.cache
+def _steps(parametrisation: str, has_gamma: bool) -> RowFunction:
+    """``lam`` and ``gamma`` of an `LRU`."""
+
+    def steps(first: Any, second: Any, *gamma_log: Any) -> tuple[Any, ...]:
+        if parametrisation == "naive":
+            lam = torch.complex(first, second)
+        else:
+            lam = torch.polar(*_coordinates(parametrisation, first, second))
+        return lam, *map(bounded_exp, gamma_log)
+
+    return RowFunction(steps, "lru_steps", rows="first second" + " gamma_log" * has_gamma)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linrnn.compute.modes import eager
 from linrnn.compute.precision import autocast_dtype, in_dtype_of
+from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.ops.gated_norm import gated_norm, inverse_root
 from linrnn.ops.half_linear import call_linear
@@ -208,12 +209,17 @@ def normed_at_once(o: Tensor) -> bool:
 
     A step is recorded from PyTorch's operators, and takes the same ones where it is not.
     """
-    return o.ndim > 3 and whole_sequence(o.flatten(-2))
+    return o.ndim > 3 and (o.is_cuda or o.is_cpu) and whole_sequence(o.flatten(-2))
 
 
 def whole_sequence(x: Tensor) -> bool:
-    """Whether ``x``, (batch, time, channels), is plain, on a CPU, and more than a step."""
-    return x.is_cpu and x.ndim > 2 and x.shape[-2] > 1 and eager(x)
+    """Whether ``x``, (batch, time, channels), is plain, and more than a step."""
+    return x.ndim > 2 and x.shape[-2] > 1 and eager(x)
+
+
+def reads_half(x: Tensor) -> bool:
+    """Whether a memory takes ``x``, (batch, time, channels), in bfloat16: of a CPU's sequences."""
+    return x.dtype is torch.bfloat16 and x.is_cpu and whole_sequence(x)
 
 
 def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
@@ -224,7 +230,8 @@ def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
     o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
     if o.device.type != "cpu" or o.dtype not in (torch.float32, torch.float64):
         return F.rms_norm(o, o.shape[-1:], eps=eps)
-    return o * inverse_root(o.square().mean(-1, keepdim=True) + eps)
+    normed: Tensor = o * inverse_root(o.square().mean(-1, keepdim=True) + eps)
+    return normed
 
 
 class HeadNorm(nn.Module):
@@ -383,6 +390,9 @@ def l2_normalise(x: Tensor, eps: float = 1e-6, scale: Tensor | None = None) -> T
         flat = gated_norm(x.flatten(-2), None, weight, groups=heads, eps=eps / n)
         rows: Tensor = flat.unflatten(-1, (heads, n))
         return rows
+    if scale is None and _LENGTHS.kernels((x, eps)) is not None:
+        (of_length_1,) = _LENGTHS(x, eps)
+        return of_length_1
     if torch.is_grad_enabled() and x.requires_grad and eager(x):
         y: Tensor = _Normalised.apply(x, eps, scale)
         return y
@@ -409,6 +419,15 @@ class _Normalised(torch.autograd.Function):
         into = size if scale is None else size * scale
         grad_x = torch.addcmul(grad * into, x, along * size * into, value=-1)
         return grad_x, None, None if scale is None else along.sum_to_size(scale.shape)
+
+
+def _of_length_1(x: Tensor, eps: float) -> tuple[Tensor]:
+    return (x * (x.square().sum(-1, keepdim=True) + eps).rsqrt(),)
+
+
+_LENGTHS = Product(
+    "l2_normalise", _of_length_1, gradients=1, kernels={"triton": "linrnn.nn._heads_triton"}
+)
 
 
 def sum_normalise(x: Tensor, eps: float = 1e-6) -> Tensor:

@@ -1,7 +1,7 @@
 """Parameters before they are drawn, and what they are."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,11 @@ A double has no digit after the point left at 9e15, so that no larger rate, step
 means anything to a step of length 1; and one of 4.2e-18 changes nothing in 1e10 steps."""
 
 
-def bounded_exp(log: Tensor) -> Tensor:
+#: A tensor, or a value of a graph that `linrnn.engine` reads.
+Numbers = TypeVar("Numbers")
+
+
+def bounded_exp(log: Numbers) -> Numbers:
     """``exp(log)`` of what is kept as a logarithm, from e^-40 to e^40 for any number.
 
     The bounds are the same in every dtype, and what is computed from it stays finite, gradients
@@ -24,7 +28,9 @@ def bounded_exp(log: Tensor) -> Tensor:
         >>> bounded_exp(torch.tensor([0.0, 100.0, -100.0]))
         tensor([1.0000e+00, 2.3539e+17, 4.2484e-18])
     """
-    return log.clamp(-LARGEST_LOG, LARGEST_LOG).exp()
+    numbers: Any = log
+    result: Numbers = numbers.clamp(-LARGEST_LOG, LARGEST_LOG).exp()
+    return result
 
 
 _WEIGHTED = (

@@ -138,7 +138,7 @@ class ConvDelta(Mixer):
         x = x.to(self.out.out_proj.weight.dtype)
         (q, k, v), past = self.qkv.read(x, state, reset)
         v = v.reshape(*x.shape[:2], self.writes * self.n_heads, self.d_value)  # (B, T, H, V)
-        if not (self.reads_half and q.dtype is torch.bfloat16 and whole_sequence(x)):
+        if not (self.reads_half and q.dtype is torch.bfloat16 and x.is_cpu and whole_sequence(x)):
             q, k, v = wide(q), wide(k), wide(v)
         o, memories = recall(x, q, k, v, state, reset)
         return self.out(o, x), {**memories, **past}

@@ -3,16 +3,18 @@
 Shared by layers of the delta rule.
 """
 
+import functools
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import wide
+from linrnn.cells import spread
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
 from linrnn.nn.parameters import KeepsPrecision
+from linrnn.ops.cell.cell_scan.row_function import RowFunction
 
 Steps = Literal["log-uniform", "one", "zero"]
 
@@ -85,12 +87,33 @@ class LogDecay(KeepsPrecision):
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, time, heads), or with d_key behind, in at least float32."""
-        f, rate = wide(self.proj(x)), bounded_exp(wide(self.A_log))
+        f = self.proj(x)
         if self.copies is not None:
             f = f.unflatten(-1, (self.copies, -1))
-        f = f + wide(self.dt_bias)
-        if self.d_key is not None:
-            f, rate = f.unflatten(-1, (self.n_heads, self.d_key)), rate[:, None]
-        if self.lower_bound is None:
-            return -rate * F.softplus(f)
-        return self.lower_bound * (rate * f).sigmoid()
+        width = self.d_key or 1
+        function = _decays(width, self.lower_bound)
+        sizes = {"heads": self.n_heads, "width": width}
+        (g,) = function(f, self.dt_bias, self.A_log, **sizes)
+        return g if self.d_key is None else g.unflatten(-1, (self.n_heads, width))
+
+
+@functools.lru_cache(maxsize=64)
+def _decays(width: int, lower_bound: float | None) -> RowFunction:
+    """`LogDecay` of what is projected, of heads of that width."""
+
+    def decays(f: Any, dt_bias: Any, A_log: Any) -> tuple[Any]:
+        f, rate = f + dt_bias, spread(bounded_exp(A_log), width)
+        return (_bounded(rate, f, lower_bound),)
+
+    def by_head(f: Tensor, dt_bias: Tensor, A_log: Tensor) -> tuple[Tensor]:
+        f, rate = (f + dt_bias).unflatten(-1, (-1, width)), bounded_exp(A_log)[:, None]
+        return (_bounded(rate, f, lower_bound).flatten(-2),)
+
+    names = {"rows": "f", "channels": "dt_bias A_log", "numbers": "A_log"}
+    return RowFunction(decays, "log_decays", **names, definition=by_head if width > 1 else None)
+
+
+def _bounded(rate: Any, f: Any, lower_bound: float | None) -> Any:
+    if lower_bound is None:
+        return -rate * F.softplus(f)
+    return lower_bound * (rate * f).sigmoid()

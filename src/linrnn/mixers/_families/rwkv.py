@@ -11,7 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
 from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
-from linrnn.nn.heads import normed_at_once, whole_sequence
+from linrnn.nn.heads import normed_at_once, reads_half
 from linrnn.ops.conv.token_mix import token_mix
 from linrnn.ops.gated_norm import gated_norm
 from linrnn.ops.half_linear import call_linear
@@ -132,7 +132,7 @@ class MatrixRWKV(Mixer):
 
 def ready(x: Tensor) -> Tensor:
     """As a memory takes it, (batch, time, channels): a sequence of bfloat16 as it is, else wide."""
-    return x if x.dtype is torch.bfloat16 and whole_sequence(x) else wide(x)
+    return x if reads_half(x) else wide(x)
 
 
 def initial_bonus(width: int, depth: float) -> Tensor:

@@ -1,5 +1,6 @@
 """Base of layers around the state space of Mamba-2: projection, convolution, skip, gated norm."""
 
+import functools
 from math import inf
 from typing import Any, ClassVar
 
@@ -7,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from linrnn.cells import spread
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
-from linrnn.nn.heads import whole_sequence
+from linrnn.nn.heads import reads_half, whole_sequence
+from linrnn.ops.cell.cell_scan.row_function import RowFunction
 from linrnn.ops.gated_norm import gated_norm
 from linrnn.ops.matrix.scale_heads import scale_heads
 
@@ -146,28 +149,34 @@ class SSD(Mixer):
             z, u, dt = self._scaled(z, u, dt)
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
-        half = mixed.dtype is torch.bfloat16 and whole_sequence(mixed)
+        half = reads_half(mixed)
         s, B, C = (mixed if half else wide(mixed)).split([self.d_ssm, shared, shared], -1)
-        s = s.unflatten(-1, (self.n_heads, -1))  # (B, T, H, d_head)
         B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))  # (B, T, groups, d_state)
-        dt = F.softplus(wide(dt) + wide(self.dt_bias))  # (B, T, H)
-        if self.dt_low > 0 or self.dt_high is not None:
-            dt = dt.clamp(self.dt_low, self.dt_high)
-        if times is not None:
-            dt = times[..., None] * dt
         with without_autocast(x.device):
-            g = -bounded_exp(wide(self.A_log)) * dt
-            # (B, T, H, d_head)
-            v = scale_heads(s, dt) if half and self.reads_half else dt[..., None] * s
+            g, v = self._written(s, dt, times)  # (B, T, H) and (B, T, H, d_head)
             o, memories = self._recall(C, B, v, g, more, state, reset)
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D)
             D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
-            read = self._gated(o.flatten(-2), D, s.flatten(-2), z)
+            read = self._gated(o.flatten(-2), D, s, z)
         read = read.to(z.dtype)
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
         return self.out_proj(read), {**memories, "conv": past}
+
+    def _written(self, s: Tensor, dt: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Logarithms of decays, and values, of inputs (B, T, d_ssm) and steps (B, T, H)."""
+        low, high = self.dt_low, self.dt_high
+        if times is None and s.dtype is not torch.bfloat16:
+            function = _rates(self.d_head, low, high)
+            sizes = {"heads": self.n_heads, "width": self.d_head}
+            g, v = function(s, dt, self.dt_bias, self.A_log, **sizes)
+            return g, v.unflatten(-1, (self.n_heads, -1))
+        dt = _steps(wide(dt), wide(self.dt_bias), low, high)
+        dt = dt if times is None else times[..., None] * dt
+        g, s = -bounded_exp(wide(self.A_log)) * dt, s.unflatten(-1, (self.n_heads, -1))
+        half = s.dtype is torch.bfloat16 and self.reads_half
+        return g, scale_heads(s, dt) if half else dt[..., None] * s
 
     def _scaled(self, z: Tensor, u: Tensor, dt: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Parts of the projection, each times its factor."""
@@ -190,6 +199,28 @@ class SSD(Mixer):
         heads = o if norm_first else o * gate
         normed: Tensor = self.norm(heads.unflatten(-1, (self.n_groups, -1)))
         return normed * gate if norm_first else normed
+
+
+def _steps(dt: Any, dt_bias: Any, low: float, high: float | None) -> Any:
+    dt = F.softplus(dt + dt_bias)
+    return dt if low <= 0 and high is None else dt.clamp(low, high)
+
+
+@functools.lru_cache(maxsize=64)
+def _rates(width: int, low: float, high: float | None) -> RowFunction:
+    """Logarithms of decays, and values, of heads of that width."""
+
+    def rates(s: Any, dt: Any, dt_bias: Any, A_log: Any) -> tuple[Any, Any]:
+        dt = _steps(dt, dt_bias, low, high)
+        return -bounded_exp(A_log) * dt, spread(dt, width) * s
+
+    def by_head(s: Tensor, dt: Tensor, dt_bias: Tensor, A_log: Tensor) -> tuple[Tensor, Tensor]:
+        dt = _steps(dt, dt_bias, low, high)
+        v = dt[..., None] * s.unflatten(-1, (-1, width))
+        return -bounded_exp(A_log) * dt, v.flatten(-2)
+
+    names = {"rows": "s dt", "channels": "dt_bias A_log", "numbers": "dt dt_bias A_log"}
+    return RowFunction(rates, "ssd_rates", **names, definition=by_head)
 
 
 def head_width(channels: int, d_head: int | None) -> int:

@@ -31,8 +31,8 @@ def token_mix(
         dtype: of the results; None is that of ``x``.
 
     Returns:
-        A tensor (batch, time, channels) for each mix. On a CPU sequences are computed in at least
-        float32 and rounded once; elsewhere, and single steps, in ``dtype``. Gradients of any order
+        A tensor (batch, time, channels) for each mix. Kernels compute sequences in at least
+        float32 and round once; operators, and single steps, in ``dtype``. Gradients of any order
         flow to ``x``, ``past``, ``mu`` and ``moved``.
 
     Example:
@@ -69,5 +69,8 @@ _PRODUCT = Product(
     "token_mix",
     _definition,
     gradients=4,
-    kernels={"cpu": "linrnn.ops.conv._token_mix_cpu"},
+    kernels={
+        "triton": "linrnn.ops.conv._token_mix_triton",
+        "cpu": "linrnn.ops.conv._token_mix_cpu",
+    },
 )

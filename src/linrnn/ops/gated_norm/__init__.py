@@ -49,8 +49,8 @@ def gated_rms_norm(
 
     Returns:
         ``y``, in the dtype of ``x``; computed in at least float32, outside of autocast. Gradients
-        of any order flow to all three tensors; the first is a kernel's on a CPU, which keeps
-        nothing but its arguments.
+        of any order flow to all three tensors; the first is a kernel's on a CPU or a GPU,
+        which keeps nothing but its arguments.
 
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.
@@ -204,14 +204,13 @@ def _definition(
     return (y.to(dtype or x.dtype),)
 
 
-def inverse_root(x: Tensor) -> Tensor:
-    """``1 / sqrt(x)`` whose gradient float32 can hold for any x.
+def inverse_root(x: Any) -> Any:
+    """``1 / sqrt(x)`` whose gradient float32 can hold for any x, a tensor or a value of a graph.
 
     That is a cube, which is 0 where x is 1e30: a power of two in front and one behind change
     nothing else.
     """
-    y: Tensor = (x * 2.0**-40).rsqrt() * 2.0**-20
-    return y
+    return (x * 2.0**-40).rsqrt() * 2.0**-20
 
 
 _ACTS: dict[str, Any] = {"silu": F.silu, "sigmoid": torch.sigmoid, "none": torch.clone}
@@ -219,5 +218,5 @@ _PRODUCT = Product(
     _WHERE,
     _definition,
     gradients=10,
-    kernels={"cpu": "linrnn.ops.gated_norm._cpu"},
+    kernels={"triton": "linrnn.ops.gated_norm._triton", "cpu": "linrnn.ops.gated_norm._cpu"},
 )

@@ -41,5 +41,8 @@ _PRODUCT = Product(
     "add_skip",
     _definition,
     gradients=3,
-    kernels={"cpu": "linrnn.ops.linear._skip_cpu"},
+    kernels={
+        "triton": "linrnn.ops.linear._skip_triton",
+        "cpu": "linrnn.ops.linear._skip_cpu",
+    },
 )

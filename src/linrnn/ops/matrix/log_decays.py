@@ -37,5 +37,8 @@ _PRODUCT = Product(
     "log_decays",
     _definition,
     gradients=2,
-    kernels={"cpu": "linrnn.ops.matrix._log_decays_cpu"},
+    kernels={
+        "triton": "linrnn.ops.matrix._log_decays_triton",
+        "cpu": "linrnn.ops.matrix._log_decays_cpu",
+    },
 )

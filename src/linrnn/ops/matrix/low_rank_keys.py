@@ -78,5 +78,8 @@ _PRODUCT = Product(
     "low_rank_keys",
     _definition,
     gradients=5,
-    kernels={"cpu": "linrnn.ops.matrix._low_rank_keys_cpu"},
+    kernels={
+        "triton": "linrnn.ops.matrix._low_rank_keys_triton",
+        "cpu": "linrnn.ops.matrix._low_rank_keys_cpu",
+    },
 )

@@ -36,5 +36,8 @@ _PRODUCT = Product(
     "scale_heads",
     _definition,
     gradients=2,
-    kernels={"cpu": "linrnn.ops.matrix._scale_heads_cpu"},
+    kernels={
+        "triton": "linrnn.ops.matrix._scale_heads_triton",
+        "cpu": "linrnn.ops.matrix._scale_heads_cpu",
+    },
 )

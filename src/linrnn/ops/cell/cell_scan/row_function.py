@@ -1,0 +1,299 @@
+"""Functions of the channels of one step, each as one Triton kernel, and one for its gradient.
+
+Between products and scans a layer has chains of small operators: gates, norms of heads, rates. Each
+operator is a kernel on a GPU, and reads and writes everything. The engine reads such a chain as it
+reads a cell; without states it needs no walk along time.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linrnn.compute import gpu
+from linrnn.compute.launch import launch
+from linrnn.compute.layout import accumulator_of, dense
+from linrnn.compute.precision import wide
+from linrnn.compute.product import Product
+from linrnn.engine.derivatives import adjoint
+from linrnn.engine.graph import ELEMENTWISE, Program
+from linrnn.engine.trace import Names, trace
+from linrnn.ops.cell.cell_scan._triton_rows import Kernel, Widths, write_rows
+from linrnn.ops.cell.cell_scan._triton_source import load
+
+#: Numbers of a tile that a thread has of each value: 128 bits in either precision, or half where
+#: operands are many. With 8, the gradient of `linrnn.ops.conv.token_mix` of six mixes spills 114
+#: registers: compiled for an H100, Triton 3.7.1, 2026-11-30.
+_EACH, _EACH_OF_MANY, _MANY = 8, 4, 12
+_THREADS, _WARP, _MOST_WARPS = 128, 32, 16
+#: Programs of a multiprocessor where gradients of parameters are summed: each writes a row.
+_SUMMING = 8
+
+
+class _Code(NamedTuple):
+    """A kernel, the program that it computes, and how wide its leaves are."""
+
+    program: Program
+    widths: Widths
+    kernel: Kernel
+
+
+class RowFunction:
+    """A function of a step's channels: elementwise, and by sums over a head with their spreads.
+
+    Called with plain tensors on a GPU it is one kernel, and its gradient another one. Elsewhere it
+    is PyTorch's operators.
+
+    Args:
+        function: from values to a tuple of values, in words that `linrnn.cells` permits.
+        name: in messages.
+        rows: its first arguments, which differ from step to step: their names.
+        channels: its other arguments, the same in every step.
+        numbers: those of both that have one number a head in place of one a channel; they meet
+            others through ``spread``.
+        complex: those that are complex.
+        definition: the function on tensors, which are float32 at least, where heads have more than
+            one channel; the function itself without it.
+
+    Example:
+        >>> def gate(x, z, weight):
+        ...     return (x * torch.sigmoid(z) * weight,)
+        >>> gate = RowFunction(gate, "gate", rows="x z", channels="weight")
+        >>> gate(torch.ones(3, 2), torch.zeros(3, 2), torch.ones(2))[0][0]
+        tensor([0.5000, 0.5000])
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        name: str,
+        *,
+        rows: str,
+        channels: str = "",
+        numbers: str = "",
+        complex: str = "",
+        definition: Callable[..., tuple[Tensor, ...]] | None = None,
+    ) -> None:
+        self.definition = definition or function
+        by_row, by_channel = tuple(rows.split()), tuple(channels.split())
+        self.arguments, self._rows = (*by_row, *by_channel), len(by_row)
+        self._narrow, self._complex = frozenset(numbers.split()), frozenset(complex.split())
+        names = Names((), by_row, by_channel, (), self._complex)
+        traced = trace(name, lambda *x: (function(*x), ()), self.arguments, names)
+        #: For each output whether it is complex.
+        self.complex_outputs = traced.complex_outputs
+        program = traced.program
+        parts = names.parts(1), names.parts(2)
+        inputs, parameters = (
+            tuple(part.split(".")[0] in self._narrow for part in kind) for kind in parts
+        )
+        narrow = _narrow_nodes(program, inputs, parameters)
+        self._widths = Widths(inputs, parameters, tuple(narrow[x] for x in program.outputs))
+        self._program = program
+        count = len(self.arguments)
+        self._product = Product(name, _definition, gradients=count, kernels={"triton": __name__})
+
+    def __call__(
+        self, *tensors: Tensor, heads: int = 1, width: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """The outputs, in at least float32.
+
+        Args:
+            tensors: the arguments, as of `forward`; the first has a number for each channel.
+            heads, width: as of `forward`; one head of all channels without them.
+        """
+        width = tensors[0].shape[-1] if width is None else width
+        return self._product(*tensors, self, heads, width)
+
+    def empty(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Memory for the outputs of a call."""
+        by_row = dict(zip(self.arguments[: self._rows], tensors, strict=False))
+        shapes: dict[bool, torch.Size] = {}
+        for name, x in by_row.items():
+            shapes.setdefault(name in self._narrow, x.shape)
+        dtype = accumulator_of(*(x.real if x.is_complex() else x for x in tensors))
+        places = iter(self._widths.outputs)
+        outputs = []
+        for is_complex in self.complex_outputs:
+            narrow = [next(places) for _ in range(2 if is_complex else 1)] == [True]
+            of_output = _COMPLEX[dtype] if is_complex else dtype
+            outputs.append(tensors[0].new_empty(shapes[narrow], dtype=of_output))
+        return outputs
+
+    @cached_property
+    def _forward(self) -> _Code:
+        kernel = write_rows(self._program, self._widths)
+        return _Code(self._program, self._widths, kernel)
+
+    @cached_property
+    def _adjoint(self) -> _Code:
+        """The kernel of the gradients of all inputs and parameters."""
+        program, (inputs, parameters, outputs) = adjoint(self._program), self._widths
+        widths = Widths((*inputs, *outputs), parameters, inputs)
+        return _Code(program, widths, write_rows(program, widths))
+
+    def forward(
+        self, tensors: Sequence[Tensor], outputs: Sequence[Tensor], heads: int, width: int
+    ) -> None:
+        """Compute the outputs into tensors, which say in which dtype.
+
+        Args:
+            tensors: the arguments in order: of rows (..., heads * width) or (..., heads, width),
+                those of one number a head (..., heads).
+            outputs: likewise.
+            heads: parts of the channels; sums run over one of them.
+            width: channels of a part.
+        """
+        rows, channels = self._split(tensors)
+        self._run(self._forward, rows, channels, self._parts(outputs), heads, width)
+
+    def backward(
+        self,
+        tensors: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        heads: int,
+        width: int,
+        results: Sequence[Tensor] | None = None,
+    ) -> list[Tensor]:
+        """Gradients of the arguments, from those of the outputs.
+
+        Args:
+            tensors, heads, width: as of `forward`.
+            grads: of the outputs.
+            results: memory for the gradients of what differs from step to step.
+        """
+        if results is None:
+            by_row = tensors[: self._rows]
+            results = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in by_row]
+        rows, channels = self._split(tensors)
+        rows = [*rows, *self._parts(grads)]
+        code = self._adjoint
+        sums = self._run(code, rows, channels, self._parts(results), heads, width)
+        return [*results, *self._totals(code, tensors[self._rows :], sums)]
+
+    def _totals(self, code: _Code, channels: Sequence[Tensor], sums: Tensor | None) -> list[Tensor]:
+        """Gradients of what is the same in every row."""
+        totals: dict[int, Tensor] = {}
+        if sums is not None:
+            summed = sums.sum(0).to(wide(channels[0]).real.dtype)  # (sums, heads, width)
+            for (i, _), total in zip(code.program.sums, summed.unbind(0), strict=True):
+                totals[i] = total[:, 0] if self._widths.parameters[i] else total.flatten()
+        gradients, numbers = list[Tensor](), itertools.count()
+        for x in channels:
+            parts = [
+                torch.zeros_like(x.real) if total is None else total.view(x.shape)
+                for total in (totals.get(next(numbers)) for _ in range(1 + x.is_complex()))
+            ]
+            gradients.append((torch.complex(*parts) if x.is_complex() else parts[0]).to(x.dtype))
+        return gradients
+
+    def _split(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The real leaves of rows and of channels."""
+        return self._parts(tensors[: self._rows]), self._parts(tensors[self._rows :])
+
+    @staticmethod
+    def _parts(tensors: Sequence[Tensor]) -> list[Tensor]:
+        parts: list[Tensor] = []
+        for x in tensors:
+            x = x.resolve_conj().resolve_neg()
+            parts += torch.view_as_real(x).unbind(-1) if x.is_complex() else [x]
+        return parts
+
+    def _run(
+        self,
+        code: _Code,
+        rows: Sequence[Tensor],
+        channels: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        heads: int,
+        width: int,
+    ) -> Tensor | None:
+        """Launch; returns the sums of the instances, (instances, sums, heads, width)."""
+        batch = rows[0].numel() // (heads if code.widths.inputs[0] else max(heads * width, 1))
+        whole = any(node.op.startswith("fold") for node in code.program.nodes)
+        operands = len(code.kernel.inputs) + len(outputs) + 2 * len(code.program.sums)
+        each = _EACH if operands < _MANY else _EACH_OF_MANY
+        block = gpu.power_of_two(width)
+        block = block if whole else min(block, _WARP * each)
+        tile, parts = max(1, _THREADS * each // block), -(-width // block)
+        turns, first = -(-batch // tile), rows[0]
+        if code.program.sums:
+            busy = _SUMMING * gpu.processors(first.device)
+            turns = min(turns, -(-busy // (heads * parts)))
+        of_sums = (turns, len(code.program.sums), heads, width)
+        sums = first.new_empty(of_sums, dtype=torch.float64) if code.program.sums else None
+        if not batch * width:
+            return None if sums is None else sums.new_zeros(1, *of_sums[1:])
+        arguments: list[Any] = []
+        for i in code.kernel.inputs:
+            arguments += _operand(rows[i], heads, width, code.widths.inputs[i])
+        arguments += [dense(channels[i]) for i in code.kernel.parameters]
+        for x, narrow in zip(outputs, code.widths.outputs, strict=True):
+            arguments += _operand(x, heads, width, narrow)
+        arguments += [] if sums is None else [sums]
+        double = any(x.dtype == torch.float64 for x in (*rows, *channels))
+        tl = gpu.language()
+        with torch.cuda.device_of(first):
+            launch(
+                load(code.kernel.text), turns * heads * parts, *arguments,
+                batch, heads, width, parts, turns,
+                DTYPE=tl.float64 if double else tl.float32, ROWS=tile, BLOCK=block,
+                num_warps=min(max(tile * block // (_WARP * each), 1), _MOST_WARPS),
+            )  # fmt: skip
+        return sums
+
+
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernels cannot compute on that device and dtype, or None."""
+    return gpu.unavailable(device, dtype)
+
+
+def forward(*arguments: Any) -> tuple[Tensor, ...]:
+    """The outputs of a call, whose arguments end with the function, heads and width."""
+    *tensors, function, heads, width = arguments
+    outputs = function.empty(tensors)
+    function.forward(tensors, outputs, heads, width)
+    return tuple(outputs)
+
+
+def backward(*inputs: Any) -> list[Tensor]:
+    """The gradients of its tensors."""
+    place = next(i for i, x in enumerate(inputs) if isinstance(x, RowFunction))
+    function, heads, width, *grads = inputs[place:]
+    gradients: list[Tensor] = function.backward(inputs[:place], grads, heads, width)
+    return gradients
+
+
+def _definition(*arguments: Any) -> tuple[Tensor, ...]:
+    *tensors, function, _, _ = arguments
+    results: tuple[Tensor, ...] = function.definition(*(wide(x) for x in tensors))
+    return results
+
+
+def _narrow_nodes(
+    program: Program, inputs: Sequence[bool], parameters: Sequence[bool]
+) -> list[bool]:
+    """For each node whether it is a number of a head, or a constant."""
+    narrow: list[bool] = []
+    for node in program.nodes:
+        if node.op == "input":
+            narrow.append(inputs[node.attribute])
+        elif node.op == "parameter":
+            narrow.append(parameters[node.attribute])
+        elif node.op in ELEMENTWISE:
+            narrow.append(all(narrow[x] for x in node.args))
+        else:
+            narrow.append(node.op == "constant" or node.op.startswith("fold"))
+    return narrow
+
+
+def _operand(x: Tensor, heads: int, width: int, narrow: bool) -> tuple[Any, ...]:
+    """A tensor with the distances of its rows, heads and channels."""
+    x = x.reshape(-1, heads) if narrow else x.reshape(-1, heads, width)
+    return x, *x.stride(), *((0,) if narrow else ())
