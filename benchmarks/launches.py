@@ -4,18 +4,22 @@ Kernels compile for an H100 and do not run: launches, operators of PyTorch that 
 microseconds of Python on this processor, and of each kernel the registers of a thread, spills, the
 widest load in bits, and barriers in its innermost loop. A launch of an H100 takes 2 to 4
 microseconds besides. ``--code`` reads machine code, seconds a kernel; a first run compiles all,
-minutes.
+minutes. ``--layers`` prints what each parallel mixer launches at (8, 1024, 256) instead, most first:
+kernels of Triton, matrix products, and all other operators, which are what could be fewer. It
+compiles nothing, and takes a minute or more a layer on a busy core.
 """
 
 import argparse
 import re
 import sys
 import warnings
+from typing import NamedTuple
 
 import torch
 
 import _gpu_calls as calls
 import _gpu_offline as offline
+from linrnn import mixers
 
 
 def main() -> int:
@@ -23,10 +27,13 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX")
     arguments.add_argument("--code", action="store_true", help="and what the machine code shows")
+    arguments.add_argument("--layers", action="store_true", help="launches of parallel mixers")
     asked = arguments.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     offline.pretend()
+    if asked.layers:
+        return print_layers(asked.only)
     print("| call | kernels | operators | Python, us | both: kernels | operators | Python, us |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     kernels: dict[tuple[str, str, int], offline.Launch] = {}
@@ -48,6 +55,48 @@ def main() -> int:
             row = [code.registers, code.spills, code.widest, code.loop_barriers]
             said = " | ".join(map(str, row))
             print(f"| {name} | {kernel} | {launch.warps} | {said} |", flush=True)
+    return 0
+
+
+LAYER_SHAPE = (8, 1024, 256)
+PRODUCTS = re.compile(
+    r"^(addmm|baddbmm|bmm|mm|matmul|linear|einsum|dot|mv|_?fft_\w+|.*convolution.*)$"
+)
+
+
+class Counts(NamedTuple):
+    """What a call launches."""
+
+    kernels: int
+    products: int
+    others: int
+
+
+def of_layer(name: str) -> tuple[Counts, Counts]:
+    """Launches of a mixer with its default options, forward and both ways."""
+    call, counts = calls.layer(name, LAYER_SHAPE), []
+    for run in (calls.forward(call), calls.both(call)):
+        offline.LAUNCHES.clear()
+        operators = offline.operators(run)
+        products = sum(n for x, n in operators.items() if PRODUCTS.match(x))
+        others = sum(operators.values()) - products
+        counts.append(Counts(len(offline.LAUNCHES), products, others))
+    return counts[0], counts[1]
+
+
+def print_layers(only: re.Pattern[str]) -> int:
+    """Print the launches of every parallel mixer, each as it is counted, then all in order."""
+    offline.launch_uncompiled()
+    names = [x for x in mixers.names() if mixers.load(x).cost == "parallel" and only.search(x)]
+    rows = []
+    for name in names:
+        rows.append((name, *of_layer(name)))
+        sys.stderr.write(f"{name}\n")
+    print("| mixer | forward | kernels, products, others | both | kernels, products, others |")
+    print("| --- | ---: | --- | ---: | --- |")
+    for name, *ways in sorted(rows, key=lambda row: -sum(row[2])):
+        cells = [f"{sum(x)} | {x.kernels}, {x.products}, {x.others}" for x in ways]
+        print(f"| {name} | {' | '.join(cells)} |")
     return 0
 
 

@@ -76,12 +76,18 @@ class Product:
         lead = arguments[0]
         return choose(self.name, self._modules, backend, lead.device, lead.dtype)[1]
 
-    def kernels(self, arguments: Sequence[Any]) -> Computes | None:
-        """Return the kernels that compute a call, or None where the definition does."""
+    def backend(self, arguments: Sequence[Any]) -> str | None:
+        """Return the backend that computes a call, or None where operators are recorded."""
         tensors = [x for x in arguments if isinstance(x, Tensor)]
         if not eager(*tensors):
             return None
-        name, _ = choose(self.name, self._modules, None, tensors[0].device, tensors[0].dtype)
+        return choose(self.name, self._modules, None, tensors[0].device, tensors[0].dtype)[0]
+
+    def kernels(self, arguments: Sequence[Any]) -> Computes | None:
+        """Return the kernels that compute a call, or None where the definition does."""
+        name = self.backend(arguments)
+        if name is None:
+            return None
         modules = dict(self._modules)
         return load(modules[name]) if name in modules else self._otherwise
 

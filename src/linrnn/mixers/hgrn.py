@@ -19,6 +19,7 @@ from linrnn.mixers._families.bounds import CumulativeBounds
 from linrnn.nn import HeadNorm
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.starts import start_bound
+from linrnn.ops.gated_norm import has_gpu_kernel
 from linrnn.state_spec import Part, complex_, real
 from linrnn.typing import Signals
 
@@ -161,7 +162,10 @@ class HGRN(Mixer):
         turn = torch.polar(torch.ones_like(theta), theta)
         y, last = self.learned.scan(self, hgrn, {"h": h}, reset, **inputs, bound=low, turn=turn)
         o, g = torch.cat(y, -1), self.gate_proj(x)  # (B, T, 2 d_state)
-        if self.gate == "sigmoid":
+        if o.shape[1] > 1 and has_gpu_kernel(o):
+            first = self.gate != "sigmoid"
+            o = self.out_norm.gated(o.unsqueeze(-2), g, gate=self.gate, norm_first=first)
+        elif self.gate == "sigmoid":
             o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))  # (B, T, 2 d_state)
         else:
             o = F.silu(g) * self.out_norm(o.unsqueeze(-2))  # (B, T, 2 d_state)

@@ -11,7 +11,7 @@ from linrnn.compute.modes import eager
 from linrnn.compute.precision import autocast_dtype, in_dtype_of
 from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.ops.gated_norm import gated_norm, inverse_root
+from linrnn.ops.gated_norm import gated_norm, has_gpu_kernel, inverse_root
 from linrnn.ops.half_linear import call_linear
 
 
@@ -271,7 +271,14 @@ class HeadNorm(nn.Module):
 
     def forward(self, o: Tensor) -> Tensor:
         """In the dtype of ``o``."""
+        if o.ndim > 3 and has_gpu_kernel(o):
+            return self.gated(o)
         return head_norm(o, self.norm, self.eps).flatten(-2) * self.weight.to(o.dtype)
+
+    def gated(self, o: Tensor, z: Tensor | None = None, **gate: Any) -> Tensor:
+        """Norm in one pass each way, with a gate as of `linrnn.ops.gated_norm.gated_norm`."""
+        sizes: Any = {"groups": o.shape[-2], "eps": self.eps, "centre": self.norm == "layer"}
+        return gated_norm(o.flatten(-2), z, self.weight, **sizes, **gate)
 
 
 class LowRank(nn.Module):

@@ -61,6 +61,16 @@ MOST = {
     "layer, dss": (5, 11, 9, 32),
     "layer, gss": (3, 38, 6, 116),
     "layer, h3": (5, 23, 9, 58),
+    "layer, lru": (2, 5, 5, 18),
+    "layer, linoss": (2, 11, 4, 36),
+    "layer, mamba2": (6, 8, 16, 22),
+    "layer, gla": (4, 11, 12, 31),
+    "layer, gated_delta_net": (10, 11, 25, 31),
+    "layer, kda": (10, 13, 26, 37),
+    "layer, rwkv6": (7, 19, 18, 60),
+    "layer, rwkv7": (7, 17, 19, 54),
+    "layer, hgrn": (2, 13, 4, 47),
+    "layer, mlstm": (8, 20, 20, 62),
 }
 
 

@@ -187,8 +187,8 @@ for name, (product, arguments) in product_calls(dtype).items():
 
 def product_calls(dtype):
     """Products with generated kernels, and arguments for them."""
-    from linrnn.mixers import lru
-    from linrnn.mixers._families import log_decay, ssd
+    from linrnn.mixers import linoss, lru
+    from linrnn.mixers._families import log_decay, mlstm, ssd
     from linrnn.nn import heads
     from linrnn.ops import gated_norm
     from linrnn.ops.conv import token_mix
@@ -227,6 +227,21 @@ def product_calls(dtype):
         "l2_normalise": (heads._LENGTHS, [rows(*batch, 3, 4), 1e-6]),
         "rates": (rates._product, [x, rows(*batch, 3), channels(3), channels(3), rates, 3, 4]),
         "decays": (decays._product, [x, bias, channels(3), decays, 3, 4]),
+        "mlstm keys": (
+            (keys := mlstm._written(4))._product,
+            [rows(*batch, 3, 4), rows(*batch, 3), keys, 3, 4],
+        ),
+        "mlstm reads": (
+            (reads := mlstm._quotient(4))._product,
+            [rows(*batch, 3, 5)[..., :4], rows(*batch, 3), rows(*batch, 3), reads, 3, 4],
+        ),
+        **{
+            f"linoss, {name}": (
+                (steps := linoss._steps(name))._product,
+                [channels(300) for _ in range(count)] + [steps, 1, 300],
+            )
+            for name, count in (("im", 2), ("imex", 2), ("damped", 3))
+        },
         **{
             f"lru, {name}": (
                 (steps := lru._steps(name, True))._product,
@@ -235,6 +250,38 @@ def product_calls(dtype):
             for name in lru.PARAMETRISATIONS
         },
     }  # fmt: skip
+
+
+@needs_triton
+@pytest.mark.parametrize("mixer", ["linoss", "hgrn", "mlstm", "mamba2", "rwkv6", "gated_delta_net"])
+def test_layers_are_those_of_plain_loops(warm, mixer):
+    """With their kernels, in single precision, as near to double precision as without."""
+    ours, plain = warm(
+        SETUP
+        + f"""
+from linrnn import mixers
+torch.manual_seed(0)
+layer, x = mixers.load({mixer!r})(32), torch.randn(2, 7, 32, requires_grad=True)
+reset = torch.rand(2, 7) < 0.2
+
+def run(backend, dtype):
+    with use_backend(backend):
+        y = layer.to(dtype)(x.to(dtype), reset=reset)[0]
+        into = torch.linspace(-1, 1, y.numel()).view(y.shape).to(dtype)
+        grads = torch.autograd.grad(y, (x, *layer.parameters()), into, allow_unused=True)
+    return [t.double() for t in (y, *grads) if t is not None]
+
+def error(backend):
+    found = run(backend, torch.float32)
+    exact = run("reference", torch.float64)
+    return max(((a - b).abs().max() / (1e-2 + b.abs().max())).item()
+               for a, b in zip(found, exact, strict=True))
+
+result = error("triton"), error("reference")
+""",
+        TRITON_INTERPRET="1",
+    )
+    assert ours <= 10 * plain + 1e-6
 
 
 @needs_triton

@@ -109,7 +109,7 @@ def _decays(width: int, lower_bound: float | None) -> RowFunction:
         f, rate = (f + dt_bias).unflatten(-1, (-1, width)), bounded_exp(A_log)[:, None]
         return (_bounded(rate, f, lower_bound).flatten(-2),)
 
-    names = {"rows": "f", "channels": "dt_bias A_log", "numbers": "A_log"}
+    names: Any = {"rows": "f", "channels": "dt_bias A_log", "numbers": "A_log"}
     return RowFunction(decays, "log_decays", **names, definition=by_head if width > 1 else None)
 
 

@@ -1,15 +1,17 @@
 """The memory of the matrix LSTM, which its layers share."""
 
+import functools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.cells import cell
+from linrnn.cells import cell, spread
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in
 from linrnn.ops import cell_scan
+from linrnn.ops.cell.cell_scan.row_function import RowFunction
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -71,9 +73,10 @@ def read_memory(
         (g, write, m), last = cell_scan(
             stabiliser, log_f=F.logsigmoid(f), i=i, state=state["m"], reset=reset
         )
+        (k,) = _written(k.shape[-1])(k, write, heads=k.shape[2], width=k.shape[3])
         o, memory = outer_scan(
             q,
-            k * write.exp()[..., None],
+            k,
             v,
             g,
             state["memory"],
@@ -81,10 +84,38 @@ def read_memory(
             scale=k.shape[-1] ** -0.5,
             reset=reset,
         )
-        # beyond exp(80) the quotient is 0 in float32, and the slope of an overflow is no number
-        floor = torch.exp((-m).clamp(max=80))[..., None]
-        h = o[..., :-1] / (torch.maximum(o[..., -1:].abs(), floor) + EPS)
+        heads, width = v.shape[2:]
+        (h,) = _quotient(width)(o[..., :-1], o[..., -1], m, heads=heads, width=width)
     return h, {"memory": memory, "m": last}
+
+
+@functools.lru_cache(maxsize=64)
+def _written(width: int) -> RowFunction:
+    """Keys of heads of that width, times the exponential of a gate."""
+    return RowFunction(
+        lambda k, gate: (k * spread(gate.exp(), width),),
+        "mlstm_keys",
+        rows="k gate",
+        numbers="gate",
+        definition=lambda k, gate: (k * gate.exp()[..., None],),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _quotient(width: int) -> RowFunction:
+    """Reads over their normaliser, or over ``exp(-m)`` where that is larger."""
+
+    def divisor(n: Any, m: Any) -> Any:
+        # beyond exp(80) the quotient is 0 in float32, and the slope of an overflow is no number
+        return torch.maximum(n.abs(), torch.exp((-m).clamp(max=80))) + EPS
+
+    return RowFunction(
+        lambda o, n, m: (o / spread(divisor(n, m), width),),
+        "mlstm_reads",
+        rows="o n m",
+        numbers="n m",
+        definition=lambda o, n, m: (o / divisor(n, m)[..., None],),
+    )
 
 
 def _read_bounded(

@@ -169,7 +169,7 @@ class SSD(Mixer):
         low, high = self.dt_low, self.dt_high
         if times is None and s.dtype is not torch.bfloat16:
             function = _rates(self.d_head, low, high)
-            sizes = {"heads": self.n_heads, "width": self.d_head}
+            sizes: Any = {"heads": self.n_heads, "width": self.d_head}
             g, v = function(s, dt, self.dt_bias, self.A_log, **sizes)
             return g, v.unflatten(-1, (self.n_heads, -1))
         dt = _steps(wide(dt), wide(self.dt_bias), low, high)
@@ -219,7 +219,7 @@ def _rates(width: int, low: float, high: float | None) -> RowFunction:
         v = dt[..., None] * s.unflatten(-1, (-1, width))
         return -bounded_exp(A_log) * dt, v.flatten(-2)
 
-    names = {"rows": "s dt", "channels": "dt_bias A_log", "numbers": "dt dt_bias A_log"}
+    names: Any = {"rows": "s dt", "channels": "dt_bias A_log", "numbers": "dt dt_bias A_log"}
     return RowFunction(rates, "ssd_rates", **names, definition=by_head)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.layout import dense
 from linrnn.ops.cell.cell_scan.row_function import RowFunction
 from linrnn.ops.conv.past import recall
 
@@ -53,7 +54,8 @@ def _tensors(
 ) -> list[Tensor]:
     """The inputs, those before them, what is added to each mix, and the mixes."""
     back = recall(x, past, 1, reset)
-    return [x, back, *(() if moved is None else moved.unbind(0)), *mu.unbind(0)]
+    # one copy for all mixes, where their rows are not one after the other
+    return [x, back, *(() if moved is None else dense(moved).unbind(0)), *mu.unbind(0)]
 
 
 @functools.lru_cache(maxsize=64)

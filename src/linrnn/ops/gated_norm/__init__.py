@@ -164,6 +164,11 @@ def gated_norm(
     return y
 
 
+def has_gpu_kernel(x: Tensor) -> bool:
+    """Whether a GPU's kernel norms ``x``, where PyTorch's operators do on a CPU."""
+    return _PRODUCT.backend((x,)) == "triton"
+
+
 def _definition(
     x: Tensor,
     z: Tensor | None,

@@ -55,6 +55,7 @@ class RowFunction:
         numbers: those of both that have one number a head in place of one a channel; they meet
             others through ``spread``.
         complex: those that are complex.
+        double: compute in double precision, and round results once.
         definition: the function on tensors, which are float32 at least, where heads have more than
             one channel; the function itself without it.
 
@@ -75,9 +76,10 @@ class RowFunction:
         channels: str = "",
         numbers: str = "",
         complex: str = "",
+        double: bool = False,
         definition: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> None:
-        self.definition = definition or function
+        self.definition, self._double = definition or function, double
         by_row, by_channel = tuple(rows.split()), tuple(channels.split())
         self.arguments, self._rows = (*by_row, *by_channel), len(by_row)
         self._narrow, self._complex = frozenset(numbers.split()), frozenset(complex.split())
@@ -107,6 +109,17 @@ class RowFunction:
         """
         width = tensors[0].shape[-1] if width is None else width
         return self._product(*tensors, self, heads, width)
+
+    def has_kernels(self, *tensors: Tensor) -> bool:
+        """Whether a GPU's kernels compute a call on such tensors."""
+        return self._product.kernels(tensors) is not None
+
+    def evaluate(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The outputs by PyTorch's operators, differentiable to any order."""
+        if not self._double:
+            return self.definition(*(wide(x) for x in tensors))
+        to = accumulator_of(*tensors)
+        return tuple(y.to(to) for y in self.definition(*(x.double() for x in tensors)))
 
     def empty(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Memory for the outputs of a call."""
@@ -234,7 +247,7 @@ class RowFunction:
         for x, narrow in zip(outputs, code.widths.outputs, strict=True):
             arguments += _operand(x, heads, width, narrow)
         arguments += [] if sums is None else [sums]
-        double = any(x.dtype == torch.float64 for x in (*rows, *channels))
+        double = self._double or any(x.dtype == torch.float64 for x in (*rows, *channels))
         tl = gpu.language()
         with torch.cuda.device_of(first):
             launch(
@@ -272,7 +285,7 @@ def backward(*inputs: Any) -> list[Tensor]:
 
 def _definition(*arguments: Any) -> tuple[Tensor, ...]:
     *tensors, function, _, _ = arguments
-    results: tuple[Tensor, ...] = function.definition(*(wide(x) for x in tensors))
+    results: tuple[Tensor, ...] = function.evaluate(tensors)
     return results
 
 
