@@ -4,9 +4,9 @@ Kernels compile for an H100 and do not run: launches, operators of PyTorch that 
 microseconds of Python on this processor, and of each kernel the registers of a thread, spills, the
 widest load in bits, and barriers in its innermost loop. A launch of an H100 takes 2 to 4
 microseconds besides. ``--code`` reads machine code, seconds a kernel; a first run compiles all,
-minutes. ``--layers`` prints what each parallel mixer launches at (8, 1024, 256) instead, most first:
-kernels of Triton, matrix products, and all other operators, which are what could be fewer. It
-compiles nothing, and takes a minute or more a layer on a busy core.
+minutes. ``--layers`` prints instead what each parallel mixer launches at (8, 1024, 256), most
+first: kernels of Triton, matrix products, and all other operators, which could be fewer. It
+compiles nothing, and takes seconds to minutes a layer.
 """
 
 import argparse
