@@ -27,6 +27,7 @@ from linrnn.mixers import Mixer
 from linrnn.nn import CausalConv, ChannelMix, make_norm
 from linrnn.nn.lengths import check_lengths, steps_before
 from linrnn.nn.norm import normalise
+from linrnn.nn.parameters import parameters_of
 from linrnn.state_spec import check_state
 from linrnn.typing import Lengths, ResetMask, Sequence, Signals, State, Time, Times, Token
 
@@ -381,7 +382,7 @@ class Block(nn.Module):
         for name in self._stateful:
             if name != "mixer":
                 part = cast(CausalConv | ChannelMix, self._modules[name])
-                dtype, label = next(part.parameters()).dtype, f"state[{name!r}]"
+                dtype, label = parameters_of(part)[0].dtype, f"state[{name!r}]"
                 spec, rows = part.state_spec(), x.shape[0]
                 checked[name] = check_state(
                     "Block", state[name], spec, rows, x.device, dtype, name=label

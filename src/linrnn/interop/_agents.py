@@ -12,6 +12,7 @@ from linrnn.backbone.pattern import MixerLike
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer
+from linrnn.nn.parameters import parameters_of
 from linrnn.rnn import RNN
 from linrnn.state import leaves, map_state, rebuilt
 from linrnn.typing import Bool, Float, State
@@ -104,7 +105,7 @@ class Memory(nn.Module):
 
     def _like(self) -> State:
         """A state of one row, made once for each dtype of the parameters."""
-        dtype = next(self.parameters()).dtype
+        dtype = parameters_of(self)[0].dtype
         if dtype not in self._states:
             self._states[dtype] = map_state(Tensor.cpu, self.layers.init_state(1))
         return self._states[dtype]

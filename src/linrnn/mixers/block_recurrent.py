@@ -11,6 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
+from linrnn.nn.parameters import parameters_of
 from linrnn.ops.attention.segments import Age, Tensors
 from linrnn.state_spec import Part, real
 
@@ -149,7 +150,7 @@ class BlockRecurrent(SegmentMixer):
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`."""
         parameters = (self.first, self.id, self.scale, self.bias, self.state_heads.proj.weight)
-        return (*parameters, *self.states.parameters())
+        return (*parameters, *parameters_of(self.states))
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:
         """See `SegmentMixer.tokens`; the position says whether there is a segment before."""
@@ -203,7 +204,7 @@ class BlockRecurrent(SegmentMixer):
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
-        c = weights[0].expand_as(memory[0])
+        c = weights[0].expand_as(memory[0]).clone()
         _, _, k, v = _projected(c, weights, memory[1].shape[2:])
         return (c, k, v, *(torch.zeros_like(h) for h in memory[3:]))
 

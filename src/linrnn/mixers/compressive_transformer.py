@@ -13,6 +13,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, RelativePositions, lecun_normal
+from linrnn.nn.parameters import parameters_of
 from linrnn.nn.relative import distance_keys, distance_scores
 from linrnn.ops.attention import positions, softmax_over, softmax_read
 from linrnn.ops.attention.relative import relative, relative_weights
@@ -167,7 +168,7 @@ class CompressiveTransformer(SegmentMixer):
     def weights(self) -> Tensors:
         """See `SegmentMixer.weights`: of keys, values and distances, and of f, alone or not."""
         _, w_k, w_v = self.heads.rows()
-        compression = tuple(self.fewer.parameters()) if hasattr(self, "fewer") else ()
+        compression = tuple(parameters_of(self.fewer)) if hasattr(self, "fewer") else ()
         of_keys = w_k, w_v, self.place.weight(w_k)
         return (*of_keys, *(w.detach() if self._learns_alone() else w for w in compression))
 
@@ -244,7 +245,7 @@ class CompressiveTransformer(SegmentMixer):
         w_q, w_k, w_v = (wide(w.detach()) for w in self.heads.rows())
         with without_autocast(x.device):
             q, shape = (h @ w_q.mT).unflatten(-1, (self.n_heads, -1)), (self.n_heads, -1)
-            f = [wide(w) for w in self.fewer.parameters()]
+            f = [wide(w) for w in parameters_of(self.fewer)]
             reads = []
             for z in (o, _compressed(self.mode, o, f)):
                 k, v = ((z @ w.mT).unflatten(-1, shape) for w in (w_k, w_v))

@@ -28,7 +28,7 @@ from linrnn.nn.long_conv import (
     window_decays,
 )
 from linrnn.nn.modal import Modes
-from linrnn.nn.parameters import empty_parameters
+from linrnn.nn.parameters import empty_parameters, parameters_of
 
 
 class Hyena(GatedFilters):
@@ -195,7 +195,7 @@ class Hyena(GatedFilters):
     def _filters(self, state: dict[str, Any], time: int) -> list[Kernel]:
         """Kept whole while nobody differentiates, else as much of them as is read."""
         taps = reach(state, time, self.l_max) if torch.is_grad_enabled() else self.l_max
-        sources = [*self.ffn.parameters(), self.freq, self.bias]
+        sources = [*parameters_of(self.ffn), self.freq, self.bias]
         kernels: list[Kernel] = self._kept(
             sources, lambda: [self._kernel(taps) for taps in self.kernels(taps)]
         )

@@ -189,7 +189,7 @@ class RecurrentAttentionNetwork(SegmentMixer):
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
-        g, shape = weights[0].expand_as(memory[0]), memory[1].shape[1:]
+        g, shape = weights[0].expand_as(memory[0]).clone(), memory[1].shape[1:]
         projected = (_part(g, weights[1], i, shape) for i in (1, 2))
         return (g, *projected, *(torch.zeros_like(h) for h in memory[3:]))
 

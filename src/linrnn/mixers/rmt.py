@@ -158,7 +158,7 @@ class RMT(SegmentMixer):
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
         """See `linrnn.ops.attention.segments.Rule`."""
-        return _with_keys(weights[0].expand_as(memory[0]), memory, weights)
+        return _with_keys(weights[0].expand_as(memory[0]).clone(), memory, weights)
 
 
 def _with_keys(rows: Tensor, memory: Tensors, weights: Tensors) -> Tensors:

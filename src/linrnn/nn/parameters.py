@@ -1,6 +1,6 @@
 """Parameters before they are drawn, and what they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -108,6 +108,23 @@ def _is_half(x: Tensor) -> bool:
     return x.dtype in (torch.bfloat16, torch.float16)
 
 
+def parameters_of(module: nn.Module) -> Sequence[Tensor]:
+    """The parameters of a module and its parts, also of a replica.
+
+    `torch.nn.DataParallel` makes replicas for other devices, with plain tensors in the places of
+    parameters, so their ``parameters()`` are none.
+
+    Example:
+        >>> [*map(len, parameters_of(nn.Linear(2, 3)))]
+        [3, 3]
+    """
+    return [*module.parameters()] or [
+        tensor
+        for part in module.modules()
+        for tensor in vars(part).get("_former_parameters", {}).values()
+    ]
+
+
 def working_dtype(module: nn.Module) -> torch.dtype:
     """The dtype of a module's weights: a recurrence may keep parameters of more precision.
 
@@ -115,7 +132,7 @@ def working_dtype(module: nn.Module) -> torch.dtype:
         >>> working_dtype(nn.Linear(2, 3, dtype=torch.bfloat16))
         torch.bfloat16
     """
-    parameters = [*module.parameters()]
+    parameters = parameters_of(module)
     smallest = parameters[0].dtype
     for parameter in parameters:  # a loop, which compilers read
         if parameter.dtype.itemsize < smallest.itemsize:

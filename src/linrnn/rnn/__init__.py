@@ -25,7 +25,7 @@ from linrnn.errors import (
     show,
 )
 from linrnn.mixers import Mixer, TorchRNN, check_timed
-from linrnn.nn.parameters import working_dtype
+from linrnn.nn.parameters import parameters_of, working_dtype
 from linrnn.rnn._cell import Cell, biased
 from linrnn.rnn._checks import check_input
 from linrnn.rnn._hidden import Hidden
@@ -124,6 +124,8 @@ class RNN(nn.Module):
         (torch.Size([5, 100, 16]), torch.Size([2, 5, 16]), torch.Size([2, 5, 32]))
     """
 
+    _is_replica = False  # PyTorch sets it, see `torch.nn.parallel.replicate`
+
     @checked
     @bounded("the layers", "Lower hidden_size, num_layers, or the sizes of the mixer.")
     def __init__(
@@ -177,10 +179,20 @@ class RNN(nn.Module):
             Shared("RNN", self._mixers()[way::directions]) for way in range(directions)
         )
         self._mixed = len(labels(mixer)) > 1
-        if all(cast(Cell, cell).native for cell in self.cells):
-            for i, torch_rnn in enumerate(self._mixers()):
-                suffix = f"_l{i // directions}" + "_reverse" * (i % directions)
-                cast(TorchRNN, torch_rnn).lend(self, suffix)
+        for torch_rnn, suffix in self._lenders():
+            torch_rnn.lend(self, suffix)
+
+    def _lenders(self) -> list[tuple[TorchRNN, str]]:
+        """The mixers whose parameters are this module's, with the ends of their names here."""
+        if not all(cast(Cell, cell).native for cell in self.cells):
+            return []
+        mixers = [cast(TorchRNN, mixer) for mixer in self._mixers()]
+        return [(mixer, self._suffix(i)) for i, mixer in enumerate(mixers)]
+
+    def _suffix(self, i: int) -> str:
+        """The end of PyTorch's names for the parameters of a layer and direction."""
+        directions = 2 if self.bidirectional else 1
+        return f"_l{i // directions}" + "_reverse" * (i % directions)
 
     def extra_repr(self) -> str:
         """Arguments that are not the defaults, for ``print(rnn)``."""
@@ -221,11 +233,9 @@ class RNN(nn.Module):
     @property
     def all_weights(self) -> list[list[nn.Parameter]]:
         """The parameters of every layer and direction, in the order of ``h_n``."""
-        directions = 2 if self.bidirectional else 1
         weights = []
         for i, cell in enumerate(self.cells):
-            end = f"_l{i // directions}" + "_reverse" * (i % directions)
-            mine = self._parameters.items()
+            end, mine = self._suffix(i), self._parameters.items()
             lent = [p for name, p in mine if name.endswith(end) and p is not None]
             weights.append([*lent, *cell.parameters()])
         return weights
@@ -244,7 +254,7 @@ class RNN(nn.Module):
     def init_state(self, batch_size: int) -> State:
         """``hx`` before the first step, for ``batch_size`` sequences."""
         mixers = self._mixers()
-        like, width = next(self.parameters()), self.proj_size or self.hidden_size
+        like, width = parameters_of(self)[0], self.proj_size or self.hidden_size
         last = like.new_zeros(batch_size, width, dtype=working_dtype(self))
         states = [mixer.init_state(batch_size) for mixer in mixers]
         return self.hidden.join([last] * len(mixers), states)
@@ -262,7 +272,7 @@ class RNN(nn.Module):
         while not isinstance(h, Tensor) and isinstance(h, (tuple, list)) and h:
             h = h[0]
         rows = h.shape[1] if isinstance(h, Tensor) and h.ndim > 1 else 0
-        device = next(self.parameters()).device
+        device = parameters_of(self)[0].device
         checked = self.hidden.check(hx, rows, device, working_dtype(self))
         if checked is None:
             return [mixer.init_state(rows) for mixer in self._mixers()]
@@ -320,6 +330,9 @@ class RNN(nn.Module):
             layer and direction after the last step it read. Without a batch ``h_n`` has no such
             axis either.
         """
+        if self._is_replica:
+            for torch_rnn, suffix in self._lenders():
+                torch_rnn.look_up(self, suffix)
         if dt is None and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
             done = recorded(self, self._step, input, hx, reset)
             if done is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_like_parameters
 from linrnn.errors import DTypeError, ShapeError
-from linrnn.nn.parameters import working_dtype
+from linrnn.nn.parameters import parameters_of, working_dtype
 
 
 def check_input(rnn: Any, x: Tensor, *axes: str) -> None:
@@ -39,6 +39,6 @@ def check_input(rnn: Any, x: Tensor, *axes: str) -> None:
         shape = f"({', '.join(axes)}, input_size={rnn.input_size})"
         raise ShapeError(f"RNN: input must have shape {shape}, got {tuple(x.shape)}.")
     check_like_parameters("RNN", "input", x, working_dtype(rnn))
-    device = next(rnn.parameters()).device
+    device = parameters_of(rnn)[0].device
     if device.type != "meta":  # as while they wait elsewhere for a hook that brings them
         check_device("RNN", "the parameters", device, input=x)

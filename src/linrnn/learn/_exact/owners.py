@@ -54,7 +54,8 @@ def real_parts(state: State) -> list[Tensor]:
     """The parts of a state, flat: (batch, channels) each, integers left out."""
     parts: list[Tensor] = []
     for h in tensors(state):
-        parts += [h.real.flatten(1), h.imag.flatten(1)] if h.is_complex() else [h.flatten(1)]
+        rows = h[:, None] if h.ndim == 1 else h.flatten(1)
+        parts += [rows.real, rows.imag] if h.is_complex() else [rows]
     return parts
 
 

@@ -11,7 +11,7 @@ from linrnn.compute.arguments import check_device, check_numbers, check_reset, t
 from linrnn.compute.sequence_parallel import refuse
 from linrnn.errors import ArgumentError, check_shape
 from linrnn.mixers._contract.times import check_times
-from linrnn.nn.parameters import KeepsPrecision
+from linrnn.nn.parameters import KeepsPrecision, parameters_of, working_dtype
 
 _REAL = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -25,8 +25,8 @@ def one_parameter(layer: KeepsPrecision) -> Tensor:
         for parameter in () if part is None else part._parameters.values():
             if parameter is not None:
                 return parameter
-    first: Tensor = next(layer.parameters())
-    return first
+    dtype = working_dtype(layer)
+    return next(parameter for parameter in parameters_of(layer) if parameter.dtype == dtype)
 
 
 def check_input(layer: Any, x: Tensor, *, time: bool) -> None:

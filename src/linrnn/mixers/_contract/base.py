@@ -22,6 +22,7 @@ from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
+from linrnn.state import leaves
 from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import (
     Complex,
@@ -365,6 +366,8 @@ class Mixer(KeepsPrecision):
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
         y, state = y.to(x_t.dtype), closed(state, begins)
+        if any(y is h for h in leaves(state)):  # as of a GRU: `y.relu_()` would change both
+            y = y.clone()
         return (y, state) if signals is None else (y, state, *outgoing)
 
     def init_state(

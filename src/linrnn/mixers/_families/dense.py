@@ -227,6 +227,10 @@ class TorchRNN(Mixer):
         for name in self._lent:
             parameter = self._parameters.pop(name)
             owner.register_parameter(name.removesuffix(_FIRST) + suffix, parameter)
+        self.look_up(owner, suffix)
+
+    def look_up(self, owner: nn.Module, suffix: str) -> None:
+        """Look the parameters that were lent up in ``owner``; arguments are those of `lend`."""
         self.__dict__["_owner"] = owner, suffix  # not as a part of this module
 
     def __getattr__(self, name: str) -> Any:

@@ -42,12 +42,15 @@ class InnerMemory(nn.Module):
         super().__init__()
         self.n_heads, self.sizes, self.rule = n_heads, tuple(sizes), rule
         self.activation, self.mini_batch, self.momentum = activation, mini_batch, momentum
+        self._names: list[str] = []
         for i, (d_in, d_out) in enumerate(zip(self.sizes, self.sizes[1:], strict=False), 1):
             W = nn.Parameter(torch.empty(n_heads, d_in, d_out, **factory))
             self.register_parameter(f"W{i}", W)
+            self._names.append(f"W{i}")
             if bias:
                 b = nn.Parameter(torch.empty(n_heads, d_out, **factory))
                 self.register_parameter(f"b{i}", b)
+                self._names.append(f"b{i}")
 
     @torch.no_grad()
     def reset_parameters(self, draw: Callable[[Tensor], object]) -> None:
@@ -61,9 +64,13 @@ class InnerMemory(nn.Module):
 
     def state_spec(self) -> dict[str, dict[str, Part]]:
         """Moves up to this mini-batch, moves in it, and velocities, where there are such."""
-        change = {name: self._part(w) for name, w in self.named_parameters()}
+        change = {name: self._part(w) for name, w in self._weights().items()}
         pending = {"pending": change} if self.mini_batch > 1 else {}
         return {"change": change, **pending, **({"velocity": change} if self.momentum else {})}
+
+    def _weights(self) -> dict[str, Tensor]:
+        """By name, also of a replica that `torch.nn.DataParallel` makes."""
+        return {name: getattr(self, name) for name in self._names}
 
     def _part(self, weight: Tensor) -> Part:
         sizes = {"d_in": weight.shape[1]} if weight.ndim == 3 else {}
@@ -94,7 +101,7 @@ class InnerMemory(nn.Module):
             k,
             v,
             rate,
-            [wide(w) for w in self.parameters()],
+            [wide(w) for w in self._weights().values()],
             (change, pending, velocity),
             position,
             self.mini_batch,
@@ -103,5 +110,5 @@ class InnerMemory(nn.Module):
             gain=gain,
             constants=constants,
         )
-        new, names = iter(last), [name for name, _ in self.named_parameters()]
+        new, names = iter(last), self._names
         return o, {part: {name: next(new) for name in names} for part in self.state_spec()}

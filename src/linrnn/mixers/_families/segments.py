@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
@@ -106,8 +107,8 @@ class SegmentMixer(Mixer):
 
     @staticmethod
     def start(mode: str, memory: Tensors, weights: Tensors) -> Tensors:
-        """See `linrnn.ops.attention.segments.Rule`."""
-        return [h.new_zeros(()).expand_as(h) for h in memory]
+        """See `linrnn.ops.attention.segments.Rule`; a caller may write into what comes back."""
+        return [torch.zeros_like(h) for h in memory]
 
     def state_spec(self) -> dict[str, Any]:
         """See `Mixer.state_spec`: the memory, the entries of the segment begun, steps so far."""

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from linrnn.compute.composed import composed
 from linrnn.compute.layout import like
 from linrnn.compute.links import linked_sources, tied
-from linrnn.compute.modes import eager, may_look, seen_finite, transformed
+from linrnn.compute.modes import eager, mapped, may_look, seen_finite, transformed
 from linrnn.engine.replay.recorder import assumed
 from linrnn.ops.attention._segment_plan import Plan, Rows, rows_of
 
@@ -225,7 +225,8 @@ class _Reader:
         last = [_left(b, e, place, self.n) for b, e in zip(begun, entries, strict=True)]
         bad = _bad(every)
         every = _hidden(bad, every)
-        looks = not torch.compiler.is_compiling()  # a graph has no branches
+        # a graph has no branches, and rows that vmap maps may take different ones
+        looks = not torch.compiler.is_compiling() and not mapped(position)
         fresh = position == 0
         fresh_rows: Rows = fresh if not looks or bool(fresh.any()) else False
         entered = self._entered(memory, fresh_rows, number)

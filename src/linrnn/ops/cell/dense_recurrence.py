@@ -347,7 +347,7 @@ def _as_cell(
     if mapped(
         x, reset, *state, *weights
     ):  # what is here looks at resets, and PyTorch's has no rule
-        return x.numel() > 0 and (x.shape[1] > 1 or reset is not None)
+        return x.numel() > 0
     if kind == "lstm" and modes.forward_mode():  # of which PyTorch's fast LSTM knows nothing
         return x.shape[1] > 1 and x.numel() > 0
     if x.device.type != "cpu" or not eager(x, *state, *weights):
@@ -397,7 +397,7 @@ def _stretch(
     stored, x, weights = x.dtype, wide(x), [wide(w) for w in weights]
     if x.shape[1] == 1 and kind in ("gru", "lstm"):
         state = cell(x[:, 0], state, weights, kind)
-        return state[0][:, None].to(stored), state
+        return state[0].clone()[:, None].to(stored), state  # so that neither is part of the other
     start = [h[None] for h in state]
     train = torch.is_grad_enabled()  # cuDNN keeps what its backward needs only if told to
     with _weights_apart(x.device):
@@ -428,6 +428,10 @@ def _weights_apart(device: torch.device) -> Iterator[None]:
 
 def cell(x_t: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> list[Tensor]:
     """The state after one step (batch, d_model) of which the first part is the output."""
+    if mapped(x_t, *state, *weights):  # PyTorch's cells have no rule for vmap
+        inputs: dict[str, Any] = dict(arguments(kind, x_t[:, None], weights))
+        _, last = cell_scan(CELLS[kind], **inputs, state=tuple(state))
+        return list(last) if isinstance(last, tuple) else [last]
     if kind == "lstm":
         return list(torch.lstm_cell(x_t, (state[0], state[1]), *weights))
     return [_CELLS[kind](x_t, state[0], *weights)]
