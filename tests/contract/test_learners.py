@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from linrnn import SequenceModel, learn
+from linrnn import SequenceModel, learn, mixers
 from linrnn.errors import ArgumentError
 from linrnn.learn import Batch, Loop
 from linrnn.state import leaves
@@ -114,6 +114,34 @@ def test_gradient_is_that_of_autograd_where_it_is_exact(name, mixer, pool, word)
     torch.testing.assert_close(step.loss, loss.detach())
     torch.testing.assert_close(step.y, y.detach())
     torch.testing.assert_close(leaves(step.state), [h.detach() for h in leaves(after)])
+
+
+# the others derive a trace for every parameter, which takes minutes with the largest mixers
+OF_ANY_MIXER = sorted({*learn.names()} - {"snap", "rtrl", "chunked_rtrl", "diagonal_rtrl"})
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("mixer", mixers.names())
+@pytest.mark.parametrize("name", OF_ANY_MIXER)
+def test_every_mixer_is_refused_or_learns(name, mixer):
+    torch.manual_seed(0)
+    sizes = {"d_model": 4, "n_layers": 2, "norm": "layer", "pool": "none"}
+    model = SequenceModel(2, 4, mixer=mixer, **sizes, dtype=torch.float64)
+    if any(m.random_training for m in model.mixers):
+        model.eval()
+    options = learn.load(name).exact
+    learner = build(name, model, options)
+    batch = make_batch(reset=RESET)
+    found, step = gradients(learner, model, batch)
+    y, _ = model(batch.x, reset=RESET)
+    torch.testing.assert_close(step.y, y.detach())
+    assert all(g.isfinite().all() for g in found.values())
+    if options is not None:
+        learns = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        loss = loss_of(y, batch.target)
+        expected = torch.autograd.grad(loss, list(learns.values()), materialize_grads=True)
+        close(found, {n: g for n, g in zip(learns, expected, strict=True) if n in found})
+    gradients(learner, model, batch, step.state)  # it goes on from there
 
 
 @pytest.mark.sampled

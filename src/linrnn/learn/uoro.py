@@ -74,6 +74,11 @@ class UORO(Traced):
                 f"UORO: every layer must have a state of fixed size, got {name} "
                 f"({type(layer).__name__}), whose state grows with what was read. Use tbptt."
             )
+        if layer.training and layer.random_training:  # the product would be of other draws
+            raise ArgumentError(
+                f"UORO: no layer must draw random numbers in training, got {name} "
+                f"({type(layer).__name__}). Use rtrl or tbptt."
+            )
         return name
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:

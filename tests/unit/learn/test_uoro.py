@@ -148,6 +148,9 @@ def test_what_it_cannot_do_is_said():
         r"\(Attention\), whose state grows with what was read. Use tbptt.$",
     ):
         learn.build("uoro").check(make("attention"))
+    with pytest.raises(ArgumentError, match=r"^UORO: no layer must draw random numbers"):
+        learn.build("uoro").check(make("noisy_rnn"))
+    learn.build("uoro").check(make("noisy_rnn").eval())
     with pytest.raises(ArgumentError, match="UORO: copies must be an integer of at least 1, got 0"):
         learn.build("uoro", {"copies": 0})
     model, batch = of_rows("lstm", 2)
