@@ -65,7 +65,7 @@ PRODUCTS = re.compile(
 
 
 class Counts(NamedTuple):
-    """What a call launches."""
+    """Launches of a call."""
 
     kernels: int
     products: int

@@ -40,12 +40,23 @@ def turned(a, b, c):
 
 
 def leaves(heads=3, batch=(2, 7), dtype=torch.float64):
-    """Arguments of `normed`; z is a part of a projection."""
+    """Arguments of `normed`: z is a part of a projection, rates and weights lie apart."""
     torch.manual_seed(0)
     width = heads * WIDTH
-    x, z = torch.randn(*batch, width), torch.randn(*batch, 2 * width)[..., width:]
-    tensors = x, z, torch.randn(*batch, heads), torch.randn(width), torch.randn(heads)
-    return [x.to(dtype).requires_grad_() for x in tensors]
+
+    def drawn(*shape):
+        return torch.randn(shape).to(dtype)
+
+    tensors = [drawn(*batch, width), drawn(*batch, 2 * width)[..., width:]]
+    tensors += [drawn(heads, *batch).movedim(0, -1), drawn(2 * width)[::2], drawn(heads)]
+    return [x.requires_grad_() for x in tensors]
+
+
+def across(heads=3):
+    """The same with rows that do not follow one another."""
+    x, z, *others = leaves(heads)
+    x = x.detach().transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    return [x, z, *others]
 
 
 def function():
@@ -84,7 +95,7 @@ def worst(call, definition, tensors):
 
 @needs_triton
 def test_kernels_are_the_loop_over_heads(warm):
-    exact, rounded, halves, many = warm(
+    exact, strided, rounded, halves, many = warm(
         SETUP
         + """
 def error(tensors, heads):
@@ -93,6 +104,7 @@ def error(tensors, heads):
 
 result = (
     error(leaves(), 3),
+    error(across(), 3),
     error(leaves(dtype=torch.float32), 3),
     error(leaves(dtype=torch.bfloat16), 3),
     error(leaves(1, (700,)), 1),  # more rows than a program has at once
@@ -100,7 +112,7 @@ result = (
 """,
         TRITON_INTERPRET="1",
     )
-    assert max(exact, many) < 1e-13
+    assert max(exact, strided, many) < 1e-13
     assert rounded < 1e-6
     assert halves < 1e-2
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
-from linrnn.compute.launch import launch
+from linrnn.compute.launch import Launch
 from linrnn.compute.layout import accumulator_of, dense
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
@@ -31,6 +31,8 @@ _EACH, _EACH_OF_MANY, _MANY = 8, 4, 12
 _THREADS, _WARP, _MOST_WARPS = 128, 32, 16
 #: Programs of a multiprocessor where gradients of parameters are summed: each writes a row.
 _SUMMING = 8
+#: Layouts whose launches are kept.
+_MOST_PLANS = 64
 
 
 class _Code(NamedTuple):
@@ -95,6 +97,7 @@ class RowFunction:
         narrow = _narrow_nodes(program, inputs, parameters)
         self._widths = Widths(inputs, parameters, tuple(narrow[x] for x in program.outputs))
         self._program = program
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
         count = len(self.arguments)
         self._product = Product(name, _definition, gradients=count, kernels={"triton": __name__})
 
@@ -211,7 +214,8 @@ class RowFunction:
     def _parts(tensors: Sequence[Tensor]) -> list[Tensor]:
         parts: list[Tensor] = []
         for x in tensors:
-            x = x.resolve_conj().resolve_neg()
+            if x.is_complex() or x.is_neg():
+                x = x.resolve_conj().resolve_neg()
             parts += torch.view_as_real(x).unbind(-1) if x.is_complex() else [x]
         return parts
 
@@ -225,38 +229,90 @@ class RowFunction:
         width: int,
     ) -> Tensor | None:
         """Launch; returns the sums of the instances, (instances, sums, heads, width)."""
-        batch = rows[0].numel() // (heads if code.widths.inputs[0] else max(heads * width, 1))
+        first, kernel = rows[0], code.kernel
+        leaves = [*(rows[i] for i in kernel.inputs), *(channels[i] for i in kernel.parameters)]
+        tensors = [*leaves, *outputs]
+        key = (code is self._forward, heads, width, first.device, *map(_layout, tensors))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plan(code, first, tensors, heads, width)
+            if len(self._plans) < _MOST_PLANS:
+                self._plans[key] = plan
+        sums = None
+        if plan.sums is not None:
+            make = first.new_zeros if plan.launch is None else first.new_empty
+            sums = make(plan.sums, dtype=torch.float64)
+        if plan.launch is not None:
+            if plan.copies:
+                tensors = [t if shape is None else t.reshape(shape).contiguous() for t, shape in
+                           zip(tensors, plan.copies, strict=True)]  # fmt: skip
+            with torch.cuda.device_of(first):
+                plan.launch(*tensors, *(() if sums is None else (sums,)))
+        return sums
+
+    def _plan(
+        self, code: _Code, first: Tensor, tensors: Sequence[Tensor], heads: int, width: int
+    ) -> "_Plan":
+        """How calls of one layout are launched; of tensors in the order of the kernel."""
+        batch = first.numel() // (heads if code.widths.inputs[0] else max(heads * width, 1))
+        of_sums = (len(code.program.sums), heads, width) if code.program.sums else None
+        if not batch * width:
+            return _Plan(None, None if of_sums is None else (1, *of_sums), ())
         whole = any(node.op.startswith("fold") for node in code.program.nodes)
-        operands = len(code.kernel.inputs) + len(outputs) + 2 * len(code.program.sums)
-        each = _EACH if operands < _MANY else _EACH_OF_MANY
+        n_inputs, n_parameters = len(code.kernel.inputs), len(code.kernel.parameters)
+        each = _EACH if len(tensors) + 2 * len(code.program.sums) < _MANY else _EACH_OF_MANY
         block = gpu.power_of_two(width)
         block = block if whole else min(block, _WARP * each)
         tile, parts = max(1, _THREADS * each // block), -(-width // block)
-        turns, first = -(-batch // tile), rows[0]
-        if code.program.sums:
+        turns = -(-batch // tile)
+        if of_sums is not None:
             busy = _SUMMING * gpu.processors(first.device)
             turns = min(turns, -(-busy // (heads * parts)))
-        of_sums = (turns, len(code.program.sums), heads, width)
-        sums = first.new_empty(of_sums, dtype=torch.float64) if code.program.sums else None
-        if not batch * width:
-            return None if sums is None else sums.new_zeros(1, *of_sums[1:])
-        arguments: list[Any] = []
-        for i in code.kernel.inputs:
-            arguments += _operand(rows[i], heads, width, code.widths.inputs[i])
-        arguments += [dense(channels[i]) for i in code.kernel.parameters]
-        for x, narrow in zip(outputs, code.widths.outputs, strict=True):
-            arguments += _operand(x, heads, width, narrow)
-        arguments += [] if sums is None else [sums]
-        double = self._double or any(x.dtype == torch.float64 for x in (*rows, *channels))
-        tl = gpu.language()
-        with torch.cuda.device_of(first):
-            launch(
-                load(code.kernel.text), turns * heads * parts, *arguments,
-                batch, heads, width, parts, turns,
-                DTYPE=tl.float64 if double else tl.float32, ROWS=tile, BLOCK=block,
-                num_warps=min(max(tile * block // (_WARP * each), 1), _MOST_WARPS),
-            )  # fmt: skip
-        return sums
+        narrow = [code.widths.inputs[i] for i in code.kernel.inputs]
+        ends = tensors[n_inputs + n_parameters :]
+        operands = [
+            *(_operand(x, heads, width, n) for x, n in zip(tensors, narrow, strict=False)),
+            *((dense(x),) for x in tensors[n_inputs:][:n_parameters]),
+            *(_operand(x, heads, width, n) for x, n in zip(ends, code.widths.outputs, strict=True)),
+        ]
+        arguments: list[Any] = [x for operand in operands for x in operand]
+        arguments += [] if of_sums is None else [first]
+        arguments += [batch, heads, width, parts, turns]
+        kernel, tl = load(code.kernel.text), gpu.language()
+        fixed = zip(kernel.arg_names, arguments, strict=False)
+        double = self._double or any(x.dtype == torch.float64 for x in tensors)
+        launch = Launch(
+            kernel,
+            turns * heads * parts,
+            {name: x for name, x in fixed if not isinstance(x, Tensor)},
+            {
+                "DTYPE": tl.float64 if double else tl.float32,
+                "ROWS": tile,
+                "BLOCK": block,
+                "num_warps": min(max(tile * block // (_WARP * each), 1), _MOST_WARPS),
+            },
+        )
+        copied = [operand[0].data_ptr() != x.data_ptr()
+                  for operand, x in zip(operands, tensors, strict=True)]  # fmt: skip
+        shapes = [
+            operand[0].shape if copy else None
+            for operand, copy in zip(operands, copied, strict=True)
+        ]
+        sums = None if of_sums is None else (turns, *of_sums)
+        return _Plan(launch, sums, tuple(shapes) if any(copied) else ())
+
+
+class _Plan(NamedTuple):
+    """A launch for all calls of one layout."""
+
+    launch: Launch | None
+    sums: tuple[int, ...] | None
+    copies: tuple[torch.Size | None, ...]
+    """The shape in which each tensor is copied, None where it is read as it lies; or nothing."""
+
+
+def _layout(x: Tensor) -> tuple[Any, ...]:
+    return x.shape, x.stride(), x.dtype
 
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
