@@ -21,7 +21,7 @@ needs_triton = pytest.mark.skipif(
     "script",
     [
         *("tiles", "chains", "queues", "affine_cells", "walks", "dense_cells", "log_scans"),
-        *("selective", "block_carries", "wide_walks"),
+        *("selective", "block_carries", "wide_walks", "row_functions"),
     ],
 )
 def test_numbers_are_right_in_the_interpreter(warm, tmp_path, script):
