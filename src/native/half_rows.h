@@ -26,9 +26,9 @@ LINRNN_BF16_TARGET inline void store_lanes(float* to, __mmask16 some, __m512 x) 
     _mm512_mask_storeu_ps(to, some, x);
 }
 
-// exp(x), from exp(-104) = 0 on, with infinity beyond what is finite; a NaN stays one.
-LINRNN_BF16_TARGET inline __m512 lanes_exp_to_infinity(__m512 x) {
-    x = _mm512_min_ps(_mm512_set1_ps(90.0f), _mm512_max_ps(_mm512_set1_ps(-104.0f), x));
+// exp(x) of x up to 90, from exp(-104) = 0 on; a NaN stays one.
+LINRNN_BF16_TARGET inline __m512 lanes_exp_below(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-104.0f), x);
     const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 8);
     const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693147181f), x);
     __m512 q = _mm512_set1_ps(8.31247779e-3f);
@@ -39,9 +39,13 @@ LINRNN_BF16_TARGET inline __m512 lanes_exp_to_infinity(__m512 x) {
     q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(q, n);
 }
+// The same of any x, with infinity beyond what is finite.
+LINRNN_BF16_TARGET inline __m512 lanes_exp_to_infinity(__m512 x) {
+    return lanes_exp_below(_mm512_min_ps(_mm512_set1_ps(90.0f), x));
+}
 // The same up to exp(88), so that it is finite.
 LINRNN_BF16_TARGET inline __m512 lanes_exp(__m512 x) {
-    return lanes_exp_to_infinity(_mm512_min_ps(_mm512_set1_ps(88.0f), x));
+    return lanes_exp_below(_mm512_min_ps(_mm512_set1_ps(88.0f), x));
 }
 
 // 1 / x of a positive normal number, by one step of Newton's method.
@@ -62,10 +66,18 @@ struct LanesSigmoid {
     __m512 value, rest;
 };
 LINRNN_BF16_TARGET inline LanesSigmoid lanes_sigmoid(__m512 x) {
-    const __m512 e = lanes_exp(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));  // exp(-|x|)
+    const __m512 e = lanes_exp_below(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));  // exp(-|x|)
     const __m512 large = lanes_inverse(lanes_plus_one(e)), small = _mm512_mul_ps(e, large);
     const __mmask16 below = lanes_negative(x);
     return {_mm512_mask_blend_ps(below, large, small), _mm512_mask_blend_ps(below, small, large)};
+}
+
+// Sigmoids of a row.
+LINRNN_BF16_TARGET inline void sigmoid_row(const bf16* x, float* to, i64 n) {
+    for (i64 i = 0; i < n; i += 16) {
+        const __mmask16 some = lanes_left(n - i);
+        store_lanes(to + i, some, lanes_sigmoid(load_lanes(x + i, some)).value);
+    }
 }
 
 // tanh(x) = (1 - e) / (1 + e) with e = exp(-2|x|), and near 0 a polynomial in x^2 times x.

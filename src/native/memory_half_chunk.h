@@ -327,8 +327,10 @@ struct HalfChunk<float> {
     }
     void keep_memory(const Head<float>& head, const float* S, i64 index) const {
         const i64 width = head.width();
-        for (i64 c = 0; c < head.args.keys; ++c)
+        for (i64 c = 0; c < head.args.keys; ++c) {
+            prefetch<true, 2>(reinterpret_cast<i64>(kept_row(head, index + 1, c)), head.count * i64(sizeof(bf16)));
             to_halves(S + c * width, reinterpret_cast<HalfPair*>(kept_row(head, index, c)), head.count);
+        }
     }
 
     void load_values(const Head<float>& head, i64 width) const {

@@ -46,14 +46,6 @@ struct GatedNorm {
         if constexpr (ACT == SILU) return {z_i * s, s * (A(1) + z_i * (A(1) - s))};
         return {s, s * (A(1) - s)};
     }
-#ifdef LINRNN_HALF_PRODUCTS
-    LINRNN_BF16_TARGET LINRNN_APART static void sigmoid_lanes(const bf16* z, float* to, i64 n) {
-        for (i64 i = 0; i < n; i += 16) {
-            const __mmask16 some = lanes_left(n - i);
-            store_lanes(to + i, some, lanes_sigmoid(load_lanes(z + i, some)).value);
-        }
-    }
-#endif
 
     // Rows are read as they are stored, if all are bfloat16 and the processor computes with those; else
     // they are of A, where they lie as such or by way of a copy.
@@ -198,7 +190,7 @@ struct GatedNorm {
             r.z = stored<S>(LINRNN_OPERAND(args, z), row, group, work + Z * n);
             r.sigmoids = work + SIGMOIDS * n;
 #ifdef LINRNN_HALF_PRODUCTS
-            if constexpr (ACT != ITSELF && !std::is_same<S, A>::value) sigmoid_lanes(r.z, work + SIGMOIDS * n, n);
+            if constexpr (ACT != ITSELF && !std::is_same<S, A>::value) sigmoid_row(r.z, work + SIGMOIDS * n, n);
 #endif
         }
         if constexpr (ACT != NONE && FIRST) {

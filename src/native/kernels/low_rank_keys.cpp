@@ -26,6 +26,18 @@ struct LowRankKeys {
     const A* row(i64 data, i64 dtype, i64 at, A* buffer) const {
         return read(Operand{data + at * bytes_of(dtype), dtype, 0, 0, 1}, 0, 0, n, buffer);
     }
+    // The same through sigmoids.
+    A* sigmoids(i64 data, i64 dtype, i64 at, A* to) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<A, float>::value)
+            if (dtype == BF16 && has_half_products())
+                return sigmoid_row(reinterpret_cast<const bf16*>(data) + at, to, n), to;
+#endif
+        const A* x = row(data, dtype, at, to);
+        LINRNN_INDEPENDENT
+        for (i64 i = 0; i < n; ++i) to[i] = vsigmoid(x[i]);
+        return to;
+    }
     const A* wide_row(i64 data, i64 at) const { return reinterpret_cast<const A*>(data) + at; }
 
     // A head of a row, from number `at` on; its channels begin at `channel`.
@@ -36,8 +48,7 @@ struct LowRankKeys {
     };
     Head open(i64 at, i64 channel, A* work) const {
         Head h{row(args.key, args.key_dtype, at, work), wide_row(args.direction, channel),
-               wide_row(args.relax, channel), work + 2 * n, work + 3 * n, A(0)};
-        const A* rate = row(args.rate, args.rate_dtype, at, work + n);
+               wide_row(args.relax, channel), sigmoids(args.rate, args.rate_dtype, at, work + n), work + 2 * n, A(0)};
         alignas(64) A parts[LANES] = {};
         i64 i = 0;
         for (; i + LANES <= n; i += LANES)
@@ -51,17 +62,14 @@ struct LowRankKeys {
         }
         h.size = A(1) / std::sqrt(sum_of_lanes(parts) + A(args.eps));
         const A *key = h.key, *direction = h.direction, size = h.size;
-        A *s = h.rate, *c = h.unit;
+        A* c = h.unit;
         LINRNN_INDEPENDENT
-        for (i64 j = 0; j < n; ++j) {
-            s[j] = vsigmoid(rate[j]);
-            c[j] = size * (key[j] * direction[j]);
-        }
+        for (i64 j = 0; j < n; ++j) c[j] = size * (key[j] * direction[j]);
         return h;
     }
     void forward(i64 at, i64 channel, A* work) const {
         const Head h = open(at, channel, work);
-        const A* decay = row(args.decay, args.decay_dtype, at, work + 4 * n);
+        const A* gate = sigmoids(args.decay, args.decay_dtype, at, work + 4 * n);
         const A *key = h.key, *relax = h.relax, *s = h.rate, *c = h.unit, scale = A(args.scale);
         A *k = work + 5 * n, *a = work + 6 * n, *b = work + 7 * n;
         A* g = reinterpret_cast<A*>(args.g) + at;
@@ -70,7 +78,7 @@ struct LowRankKeys {
             k[i] = key[i] * (A(1) + (s[i] - A(1)) * relax[i]);
             a[i] = -c[i];
             b[i] = c[i] * s[i];
-            g[i] = scale * vsigmoid(decay[i]);
+            g[i] = scale * gate[i];
         }
         write(args.k, args.out_dtype, at, n, k);
         write(args.a, args.out_dtype, at, n, a);
@@ -82,7 +90,7 @@ struct LowRankKeys {
         const A* of_k = row(args.k, args.out_dtype, at, work + 4 * n);
         const A* of_a = row(args.a, args.out_dtype, at, work + 5 * n);
         const A* of_b = row(args.b, args.out_dtype, at, work + 6 * n);
-        const A* decay = row(args.decay, args.decay_dtype, at, work + 7 * n);
+        const A* gate = sigmoids(args.decay, args.decay_dtype, at, work + 7 * n);
         const A *of_g = wide_row(args.g, at), *key = h.key, *relax = h.relax, *s = h.rate, *c = h.unit;
         const A *direction = h.direction, size = h.size, scale = A(args.scale);
         A *into = work + 8 * n, *into_key = work + 9 * n, *into_rate = work + 10 * n, *into_decay = work + 11 * n;
@@ -104,8 +112,7 @@ struct LowRankKeys {
             const A of_u = size * (into[i] - c[i] * along), less = s[i] - A(1), shared = of_k[i] * key[i];
             into_key[i] = of_u * direction[i] + of_k[i] * (A(1) + less * relax[i]);
             into_rate[i] = (of_b[i] * c[i] + shared * relax[i]) * (s[i] * (A(1) - s[i]));
-            const A gate = vsigmoid(decay[i]);
-            into_decay[i] = of_g[i] * (scale * (gate * (A(1) - gate)));
+            into_decay[i] = of_g[i] * (scale * (gate[i] * (A(1) - gate[i])));
             of_direction[i] += double(of_u * key[i]);
             of_relax[i] += double(shared * less);
         }

@@ -68,3 +68,53 @@ def test_gradients_resets_and_offsets_of_a_transposed_input():
             results.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected)
+
+
+def by_loop(x, weight, bias, past, reset):
+    """The equation with SiLU, a step after the other, in the dtype of its arguments."""
+    before = weight.shape[1] - 1
+    rows, outputs = [*past.unbind(1)], []
+    for t in range(x.shape[1]):
+        rows.append(x[:, t])
+        alive = torch.ones_like(x[:, t, :1])
+        total = bias + weight[:, -1] * rows[-1]
+        for j in range(1, before + 1):
+            alive = alive * ~reset[:, t - j + 1, None] if t - j + 1 >= 0 else alive
+            total = total + alive * weight[:, -1 - j] * rows[-1 - j]
+        outputs.append(torch.nn.functional.silu(total))
+    return torch.stack(outputs, 1)
+
+
+@needs_native
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize("resets", [False, True])
+def test_chunks_of_bfloat16_rows_and_their_gradients_follow_the_equation(width, resets):
+    # chunks of 32 steps, of which some see the past or a reset; channels that fill no register
+    torch.manual_seed(0)
+    batch, time, channels = 2, 150, 37
+    wide = torch.randn(batch, time, channels + 11).bfloat16()
+    weight, bias = torch.randn(channels, width), torch.randn(channels)
+    past, reset = (
+        torch.randn(batch, width - 1, channels),
+        torch.zeros(batch, time, dtype=torch.bool),
+    )
+    reset[0, [0, 40, 41, 127]] = resets
+    slope = torch.randn(batch, time, channels).bfloat16()
+    results, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            leaves = [t.clone().requires_grad_() for t in (wide, weight, bias, past)]
+            x, *constants = leaves
+            y, _ = causal_conv(x[..., 5 : 5 + channels], *constants, silu=True, reset=reset)
+            results.append((y, *torch.autograd.grad(y, leaves, slope)))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+    exact = [t.double().requires_grad_() for t in (wide, weight, bias, past)]
+    y = by_loop(exact[0][..., 5 : 5 + channels], *exact[1:], reset)
+    for got, true in zip(
+        results[0], (y, *torch.autograd.grad(y, exact, slope.double())), strict=True
+    ):
+        error = (got.double() - true).abs().max()
+        assert error <= (2**-8 if got.dtype == torch.bfloat16 else 1e-4) * true.abs().max()
