@@ -300,6 +300,8 @@ class _Reader:
         """All steps, cut into segments that begin where each row begins one."""
         if position.numel() == 0:
             return [q[0], *begun, *memory]
+        if mapped(position):  # rows of which none may be looked at
+            return self._by_steps(q, entries, begun, memory, position)
         plan = Plan(position, self.n)
         last = [_left(b, e, plan.left, self.n) for b, e in zip(begun, entries, strict=True)]
         bad: list[Tensor] = []
@@ -323,6 +325,18 @@ class _Reader:
                 y, carried = self._segment(*args)
             ys.append(y)
         return [plan.outputs(ys), *last, *carried]
+
+    def _by_steps(
+        self, q: Tensors, entries: Tensors, begun: Tensors, memory: Tensors, position: Tensor
+    ) -> list[Tensor]:
+        """All steps, one after the other."""
+        ys, held = [], [*begun, *memory]
+        for t in range(position.shape[1]):
+            at = slice(t, t + 1)
+            now, new = [z[:, at] for z in q], [z[:, at] for z in entries]
+            y, *held = self.step(now, new, held[: len(begun)], held[len(begun) :], position[:, at])
+            ys.append(y)
+        return [torch.cat(ys, 1), *held]
 
     def _together(
         self, plan: Plan, q: Tensors, parts: list[Any], bad: Any, memory: Tensors

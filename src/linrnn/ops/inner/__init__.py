@@ -10,7 +10,7 @@ from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import recomputed
 from linrnn.compute.layout import like
 from linrnn.compute.links import linked_sources, tied
-from linrnn.compute.modes import eager
+from linrnn.compute.modes import eager, mapped
 from linrnn.ops.inner._learning import Carry, Rows, learn
 from linrnn.ops.inner._rules import ACTIVATIONS as ACTIVATIONS
 from linrnn.ops.inner._rules import RULES as RULES
@@ -239,6 +239,10 @@ def _pieces(position: Tensor, mini_batch: int) -> Iterator[_Piece]:
     """The steps between one that begins a mini-batch of any row and the next such."""
     place = position % mini_batch
     fresh, begins, ends = position == 0, place == 0, place == mini_batch - 1
+    if mapped(position):  # rows of which none may be looked at: each step by itself
+        for t in range(position.shape[1]):
+            yield _Piece(1, fresh[:, t], begins[:, t], ends[:, t])
+        return
     masks = torch.stack([fresh, begins, ends])
     # one look for the whole call: a device waits for each
     any_row, every_row = torch.stack([masks.any(1), masks.all(1)]).tolist()
