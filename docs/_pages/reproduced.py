@@ -7,6 +7,7 @@ from _pages import results
 from linrnn.reproductions._page.outcome import Derived, pages
 from linrnn.reproductions._page.verdict import (
     CLASSES,
+    DIRECTION,
     NOTHING,
     OPPOSITE,
     REPRODUCED,
@@ -17,6 +18,7 @@ from linrnn.reproductions._page.verdict import (
 
 SHORT = {
     REPRODUCED: "reproduced",
+    DIRECTION: "published-settings",
     SAME: "same-direction",
     UNRESOLVED: "unresolved",
     OPPOSITE: "opposite",

@@ -70,7 +70,7 @@ class LMUCapacity(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "paper": (
             "models, training and windows of the public code but for an LSTM at 1,600 steps; shows "
-            "the numbers themselves; four minutes of a core for each seed"
+            "the numbers themselves; four to nine minutes of a core for each seed"
         )
     }
     hours: ClassVar[Collection[str]] = ()

@@ -45,7 +45,8 @@ def word(*claims, need=5):
 
 def strength(verdict):
     """A class as a number, against the claim below 0."""
-    return {rules.OPPOSITE: -1, rules.SAME: 1, rules.REPRODUCED: 2}.get(verdict, 0)
+    strengths = {rules.OPPOSITE: -1, rules.SAME: 1, rules.DIRECTION: 2, rules.REPRODUCED: 3}
+    return strengths.get(verdict, 0)
 
 
 numbers = st.lists(st.floats(-10, 10).filter(lambda x: abs(x) > 1e-3), min_size=5, max_size=9)
@@ -112,8 +113,8 @@ def test_a_class_needs_the_published_settings_and_number():
     values = (2.0, 2.2, 2.1, 1.9, 2.3)
     assert word(judged(*values)) == rules.SAME
     assert word(judged(*values, scale="", printed=2.1)) == rules.REPRODUCED
-    assert word(judged(*values, scale="", printed=3.0)) == rules.SAME
-    assert word(judged(*values, scale="")) == rules.SAME  # no number to compare with
+    assert word(judged(*values, scale="", printed=3.0)) == rules.DIRECTION
+    assert word(judged(*values, scale="")) == rules.DIRECTION  # no number to compare with
     assert word(judged(*values, scale="", within=3.0)) == rules.REPRODUCED
     assert word(judged(*values, within=1.0)) == rules.OPPOSITE
     assert word(judged(-1.0, 1.0, -2.0, 2.0, 0.5)) == rules.UNRESOLVED

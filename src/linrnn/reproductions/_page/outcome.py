@@ -14,6 +14,7 @@ from linrnn._options.catalogue import load_class, stems
 from linrnn.reproductions._page.base import Reproduction, Table
 from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import (
+    DIRECTION,
     HEAD,
     NOTHING,
     OPPOSITE,
@@ -42,6 +43,7 @@ _BLOCK = re.compile(rf"{_BEGIN}\n.*?{_END}\n\n", re.DOTALL)
 _LISTED = re.compile(r"- \[every run by itself\].*\n")  # older pages have it among their notes
 _COLOURS = {
     REPRODUCED: "#1b7837",
+    DIRECTION: "#5aae61",
     SAME: "#4393c3",
     UNRESOLVED: "0.45",
     OPPOSITE: "#b2182b",
@@ -52,6 +54,7 @@ _COLOURS = {
 _CATALOGUE = "linrnn.reproductions"
 _COUNTED = {
     REPRODUCED: "reproduced",
+    DIRECTION: "in the same direction at the published settings",
     SAME: "in the same direction at reduced scale",
     UNRESOLVED: "without a resolvable difference",
     OPPOSITE: "opposite",
@@ -81,7 +84,7 @@ def in_words(judged: Sequence[Verdict]) -> str:
         return NO_CLAIM
     published, ours = ([v for v in judged if v.judged.ours == is_ours] for is_ours in (False, True))
     counts = [_counted(published, "published claim"), _counted(ours, "claim of ours")]
-    decided = [v for v in published or ours if v.word in (REPRODUCED, SAME, OPPOSITE)]
+    decided = [v for v in published or ours if v.word in (REPRODUCED, DIRECTION, SAME, OPPOSITE)]
     clearest = "No difference decides a claim"
     if decided:
         best = min(decided, key=lambda v: v.p)

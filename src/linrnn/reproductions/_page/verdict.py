@@ -17,11 +17,12 @@ LEVEL = 1 - SHARE
 """Share of pages of claims that are all empty on which one or more is decided all the same."""
 
 REPRODUCED = "reproduced"
+DIRECTION = "same direction at the published settings"
 SAME = "same direction at reduced scale"
 UNRESOLVED = "no difference resolvable"
 OPPOSITE = "opposite"
 NOTHING = "decides nothing"
-CLASSES = (REPRODUCED, SAME, UNRESOLVED, OPPOSITE)
+CLASSES = (REPRODUCED, DIRECTION, SAME, UNRESOLVED, OPPOSITE)
 """Classes of claims, the strongest first."""
 REDUCED = "at a reduced scale, which the page describes"
 """Stands where a page does not declare by how much its scale is smaller than the published one."""
@@ -125,9 +126,10 @@ def rule(need: int) -> str:
         "holds. Its interval is Student's at 95 %; a claim that seeds only affirm or deny has the "
         "sign test. The p values of a page are corrected by Holm's rule. Below "
         f"{LEVEL:g} a claim is `{SAME}` or `{OPPOSITE}`. It is `{REPRODUCED}` if, besides, all "
-        "settings are published and the published number lies within the interval. Otherwise it is "
-        f"`{UNRESOLVED}`. It `{NOTHING}` with fewer than {need} seeds, where the best learning "
-        "rate is the largest or smallest that was tried, where neither row does better than "
+        "settings are published and the published number lies within the interval; with another "
+        f"number, or none, it is `{DIRECTION}`. Otherwise it is `{UNRESOLVED}`. It `{NOTHING}` with "
+        f"fewer than {need} seeds, where the best learning rate is the largest or smallest that "
+        "was tried, where neither row does better than "
         "chance, and where rounds of a clock stand for seeds. A printed order claims its first row "
         "against its last. It also claims each pair with none between, if they lie apart by more "
         f"than {SURE:g} of their errors; a row without one has the largest of its column."
@@ -169,7 +171,7 @@ def _verdict(judged: Judged, sign: float, p: float, need: int) -> Verdict:
         word = OPPOSITE
     elif p <= LEVEL and sign > 0:
         agrees = not math.isnan(judged.within) or low <= judged.printed <= high
-        word = REPRODUCED if agrees and not judged.scale else SAME
+        word = SAME if judged.scale else REPRODUCED if agrees else DIRECTION
     return Verdict(judged, word, mean, low, high, p, why)
 
 
