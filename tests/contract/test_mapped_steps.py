@@ -10,7 +10,7 @@ WIDTH, ROWS = 8, 3
 
 
 def batch_of(state):
-    """Of one stream."""
+    """A batch of one stream."""
     return map_state(lambda h: h[None], state)
 
 

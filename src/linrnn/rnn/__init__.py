@@ -26,7 +26,7 @@ from linrnn.errors import (
 )
 from linrnn.mixers import Mixer, TorchRNN, check_timed
 from linrnn.nn.parameters import parameters_of, working_dtype
-from linrnn.rnn._cell import Cell, biased
+from linrnn.rnn._cell import Cell, biased, draw
 from linrnn.rnn._checks import check_input
 from linrnn.rnn._hidden import Hidden
 from linrnn.rnn._last_output import last_output
@@ -243,7 +243,7 @@ class RNN(nn.Module):
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
         for part in (*self.cells, *self.shared):
-            _draw(part)
+            draw(part)
 
     @property
     def hidden(self) -> Hidden:
@@ -474,19 +474,6 @@ class RNN(nn.Module):
                 f"RNN: hx must be None for packed sequences of several lengths, since the state "
                 f"of {self.mixer!r} grows with each, got a state. Call it on each sequence alone."
             )
-
-
-def _draw(module: nn.Module) -> None:
-    """Draw the parameters of a module, whose own ``reset_parameters`` has those of its parts too.
-
-    A mixer draws some parts otherwise than they would draw themselves.
-    """
-    draw = getattr(module, "reset_parameters", None)
-    if callable(draw):
-        draw()
-        return
-    for part in module.children():
-        _draw(part)
 
 
 def _check_sizes(input_size: int, hidden_size: int, num_layers: int, proj_size: int) -> None:

@@ -78,3 +78,16 @@ class Cell(nn.Module):
             v = v.new_empty(len(v), 0, self.width)
         v = v if self.glu is None else self.glu(F.gelu(v))
         return self.out_proj(v), state, outgoing
+
+
+def draw(module: nn.Module) -> None:
+    """Draw the parameters of a module, whose own ``reset_parameters`` has those of its parts too.
+
+    A mixer draws some parts otherwise than they would draw themselves.
+    """
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+        return
+    for part in module.children():
+        draw(part)

@@ -16,13 +16,12 @@ from linrnn.mixers._contract import arguments
 from linrnn.mixers._contract.added import asked_now
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.reach import check_reach
-from linrnn.mixers._contract.recorded import recorded_sequence, step_with_signals
+from linrnn.mixers._contract.recorded import apart, recorded_sequence, step_with_signals
 from linrnn.mixers._contract.signals import as_sequence, as_step, made_of_nothing, received
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
-from linrnn.state import leaves
 from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import (
     Complex,
@@ -365,9 +364,7 @@ class Mixer(KeepsPrecision):
         y, state, *outgoing = self._step(x_t, opened(start, begins), *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.step", dt, x_t, start, y, state)
-        y, state = y.to(x_t.dtype), closed(state, begins)
-        if any(y is h for h in leaves(state)):  # as of a GRU: `y.relu_()` would change both
-            y = y.clone()
+        y, state = apart(y.to(x_t.dtype), closed(state, begins))
         return (y, state) if signals is None else (y, state, *outgoing)
 
     def init_state(

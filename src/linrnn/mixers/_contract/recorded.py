@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linrnn.engine.replay.step import cleared, marks_rows, recorded_step
 from linrnn.mixers._contract.signals import grows
+from linrnn.state import leaves
 from linrnn.typing import Signals, State
 
 
@@ -45,3 +46,8 @@ def step_with_signals(
         done = recorded_step(layer, step, x_t, tree, "with signals")
     y, tree = step(x_t, tree) if done is None else done
     return y, tree["state"], tree["signals"]
+
+
+def apart(y: Tensor, state: Any) -> tuple[Tensor, Any]:
+    """Both in memory of their own: a GRU answers with its state, which ``y.relu_()`` changes."""
+    return (y.clone() if any(y is h for h in leaves(state)) else y), state
