@@ -1,6 +1,5 @@
 """LinOSS and D-LinOSS, linear oscillators that the input drives."""
 
-import functools
 from collections.abc import Sequence
 from math import pi
 from typing import Any, ClassVar, Literal
@@ -17,7 +16,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import block_scan, cell_scan
-from linrnn.ops.cell.cell_scan.row_function import RowFunction
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -207,7 +206,7 @@ def _rates(discretisation: str, step: Any, A: Any, G: Any = None) -> tuple[Any, 
     return torch.minimum(torch.maximum(A, low), high), step, S
 
 
-@functools.cache
+@row_functions
 def _steps(discretisation: str) -> RowFunction:
     """The constants of `oscillate` from the parameters of `LinOSS`."""
 

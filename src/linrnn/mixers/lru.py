@@ -1,6 +1,5 @@
 """Linear Recurrent Unit, and the ablations of its paper."""
 
-import functools
 from collections.abc import Mapping
 from math import pi
 from typing import Any, ClassVar, Literal
@@ -16,7 +15,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import fft_scan
-from linrnn.ops.cell.cell_scan.row_function import RowFunction
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.matrix_scan import block_scan, turn
 from linrnn.ops.linear.pair_scan import pair_scan
@@ -283,7 +282,7 @@ def _coordinates(parametrisation: str, first: Any, second: Any) -> tuple[Any, An
     return bounded_exp(-nu), bounded_exp(second) if parametrisation == "stable" else second
 
 
-@functools.cache
+@row_functions
 def _steps(parametrisation: str, has_gamma: bool) -> RowFunction:
     """``lam`` and ``gamma`` of an `LRU`."""
 

@@ -1,5 +1,6 @@
 """Functions of the channels of a step, in Triton's interpreter and as machine code."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from test_cell_triton import needs_triton
 from test_gpu_gates import SETUP as OFFLINE
 
+from linrnn import mixers
 from linrnn.cells import fold, spread
 from linrnn.errors import ArgumentError
 from linrnn.ops.cell.cell_scan.row_function import RowFunction
@@ -339,4 +341,14 @@ result += code(norm, *x[:2], leaf(512), leaf(512), *x[2:], leaf(512))
 @pytest.mark.unchecked
 def test_what_no_kernel_can_hold_is_refused():
     with pytest.raises(ArgumentError, match="sums"):
-        RowFunction(lambda x: (x.sum(-1),), "sums", rows="x")
+        RowFunction(lambda x: (x.sum(-1),), "sums", rows="x").empty([torch.ones(2)])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("mixer", ["lru", "linoss", "mamba2", "gated_delta_net", "mlstm"])
+def test_compilers_read_layers_as_one_graph(mixer):
+    layer, x = mixers.load(mixer)(8), torch.randn(2, 5, 8)
+    compiled = torch.compile(lambda x: layer(x)[0], fullgraph=True, backend="eager")
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        y = compiled(x)
+    torch.testing.assert_close(y, layer(x)[0])

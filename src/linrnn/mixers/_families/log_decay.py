@@ -3,7 +3,6 @@
 Shared by layers of the delta rule.
 """
 
-import functools
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,7 +13,7 @@ from linrnn.cells import spread
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
 from linrnn.nn.parameters import KeepsPrecision
-from linrnn.ops.cell.cell_scan.row_function import RowFunction
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 
 Steps = Literal["log-uniform", "one", "zero"]
 
@@ -97,7 +96,7 @@ class LogDecay(KeepsPrecision):
         return g if self.d_key is None else g.unflatten(-1, (self.n_heads, width))
 
 
-@functools.lru_cache(maxsize=64)
+@row_functions
 def _decays(width: int, lower_bound: float | None) -> RowFunction:
     """`LogDecay` of what is projected, of heads of that width."""
 

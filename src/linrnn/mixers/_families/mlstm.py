@@ -1,6 +1,5 @@
 """The memory of the matrix LSTM, which its layers share."""
 
-import functools
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from linrnn.cells import cell, spread
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import ArgumentError, check_in
 from linrnn.ops import cell_scan
-from linrnn.ops.cell.cell_scan.row_function import RowFunction
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -89,7 +88,7 @@ def read_memory(
     return h, {"memory": memory, "m": last}
 
 
-@functools.lru_cache(maxsize=64)
+@row_functions
 def _written(width: int) -> RowFunction:
     """Keys of heads of that width, times the exponential of a gate."""
     return RowFunction(
@@ -101,7 +100,7 @@ def _written(width: int) -> RowFunction:
     )
 
 
-@functools.lru_cache(maxsize=64)
+@row_functions
 def _quotient(width: int) -> RowFunction:
     """Reads over their normaliser, or over ``exp(-m)`` where that is larger."""
 

@@ -1,6 +1,5 @@
 """Base of layers around the state space of Mamba-2: projection, convolution, skip, gated norm."""
 
-import functools
 from math import inf
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
 from linrnn.nn.heads import reads_half, whole_sequence
-from linrnn.ops.cell.cell_scan.row_function import RowFunction
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.gated_norm import gated_norm
 from linrnn.ops.matrix.scale_heads import scale_heads
 
@@ -206,7 +205,7 @@ def _steps(dt: Any, dt_bias: Any, low: float, high: float | None) -> Any:
     return dt if low <= 0 and high is None else dt.clamp(low, high)
 
 
-@functools.lru_cache(maxsize=64)
+@row_functions
 def _rates(width: int, low: float, high: float | None) -> RowFunction:
     """Logarithms of decays, and values, of heads of that width."""
 

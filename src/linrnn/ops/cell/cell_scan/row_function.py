@@ -5,6 +5,7 @@ operator is a kernel on a GPU, and reads and writes everything. The engine reads
 reads a cell; without states it needs no walk along time.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -41,6 +42,14 @@ class _Code(NamedTuple):
     program: Program
     widths: Widths
     kernel: Kernel
+
+
+class _Traced(NamedTuple):
+    """A function as a program, how wide its leaves are, and which outputs are complex."""
+
+    program: Program
+    widths: Widths
+    complex_outputs: tuple[bool, ...]
 
 
 class RowFunction:
@@ -81,25 +90,32 @@ class RowFunction:
         double: bool = False,
         definition: Callable[..., tuple[Tensor, ...]] | None = None,
     ) -> None:
-        self.definition, self._double = definition or function, double
-        by_row, by_channel = tuple(rows.split()), tuple(channels.split())
-        self.arguments, self._rows = (*by_row, *by_channel), len(by_row)
+        # no more than this, for compilers read it; the function is traced by the first kernel
+        self.function, self.definition = function, definition or function
+        self.name, self._double = name, double
+        self._rows = len(rows.split())
+        self.arguments = (*rows.split(), *channels.split())
         self._narrow, self._complex = frozenset(numbers.split()), frozenset(complex.split())
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
+
+    @cached_property
+    def _product(self) -> Product:
+        count = len(self.arguments)
+        return Product(self.name, _definition, gradients=count, kernels={"triton": __name__})
+
+    @cached_property
+    def _traced(self) -> "_Traced":
+        by_row, by_channel = self.arguments[: self._rows], self.arguments[self._rows :]
         names = Names((), by_row, by_channel, (), self._complex)
-        traced = trace(name, lambda *x: (function(*x), ()), self.arguments, names)
-        #: For each output whether it is complex.
-        self.complex_outputs = traced.complex_outputs
+        traced = trace(self.name, lambda *x: (self.function(*x), ()), self.arguments, names)
         program = traced.program
-        parts = names.parts(1), names.parts(2)
         inputs, parameters = (
-            tuple(part.split(".")[0] in self._narrow for part in kind) for kind in parts
+            tuple(part.split(".")[0] in self._narrow for part in names.parts(kind))
+            for kind in (1, 2)
         )
         narrow = _narrow_nodes(program, inputs, parameters)
-        self._widths = Widths(inputs, parameters, tuple(narrow[x] for x in program.outputs))
-        self._program = program
-        self._plans: dict[tuple[Any, ...], _Plan] = {}
-        count = len(self.arguments)
-        self._product = Product(name, _definition, gradients=count, kernels={"triton": __name__})
+        widths = Widths(inputs, parameters, tuple(narrow[x] for x in program.outputs))
+        return _Traced(program, widths, traced.complex_outputs)
 
     def __call__(
         self, *tensors: Tensor, heads: int = 1, width: int | None = None
@@ -110,12 +126,14 @@ class RowFunction:
             tensors: the arguments, as of `forward`; the first has a number for each channel.
             heads, width: as of `forward`; one head of all channels without them.
         """
+        if torch.compiler.is_compiling():
+            return self.evaluate(tensors)
         width = tensors[0].shape[-1] if width is None else width
         return self._product(*tensors, self, heads, width)
 
     def has_kernels(self, *tensors: Tensor) -> bool:
         """Whether a GPU's kernels compute a call on such tensors."""
-        return self._product.kernels(tensors) is not None
+        return not torch.compiler.is_compiling() and self._product.kernels(tensors) is not None
 
     def evaluate(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The outputs by PyTorch's operators, differentiable to any order."""
@@ -131,9 +149,9 @@ class RowFunction:
         for name, x in by_row.items():
             shapes.setdefault(name in self._narrow, x.shape)
         dtype = accumulator_of(*(x.real if x.is_complex() else x for x in tensors))
-        places = iter(self._widths.outputs)
+        places = iter(self._traced.widths.outputs)
         outputs = []
-        for is_complex in self.complex_outputs:
+        for is_complex in self._traced.complex_outputs:
             narrow = [next(places) for _ in range(2 if is_complex else 1)] == [True]
             of_output = _COMPLEX[dtype] if is_complex else dtype
             outputs.append(tensors[0].new_empty(shapes[narrow], dtype=of_output))
@@ -141,13 +159,13 @@ class RowFunction:
 
     @cached_property
     def _forward(self) -> _Code:
-        kernel = write_rows(self._program, self._widths)
-        return _Code(self._program, self._widths, kernel)
+        program, widths, _ = self._traced
+        return _Code(program, widths, write_rows(program, widths))
 
     @cached_property
     def _adjoint(self) -> _Code:
         """The kernel of the gradients of all inputs and parameters."""
-        program, (inputs, parameters, outputs) = adjoint(self._program), self._widths
+        program, (inputs, parameters, outputs) = adjoint(self._traced.program), self._traced.widths
         widths = Widths((*inputs, *outputs), parameters, inputs)
         return _Code(program, widths, write_rows(program, widths))
 
@@ -196,7 +214,7 @@ class RowFunction:
         if sums is not None:
             summed = sums.sum(0).to(wide(channels[0]).real.dtype)  # (sums, heads, width)
             for (i, _), total in zip(code.program.sums, summed.unbind(0), strict=True):
-                totals[i] = total[:, 0] if self._widths.parameters[i] else total.flatten()
+                totals[i] = total[:, 0] if self._traced.widths.parameters[i] else total.flatten()
         gradients, numbers = list[Tensor](), itertools.count()
         for x in channels:
             parts = [
@@ -313,6 +331,24 @@ class _Plan(NamedTuple):
 
 def _layout(x: Tensor) -> tuple[Any, ...]:
     return x.shape, x.stride(), x.dtype
+
+
+def row_functions(make: Callable[..., RowFunction]) -> Callable[..., RowFunction]:
+    """Keep the functions that ``make`` returns, by its arguments.
+
+    Compilers, which read a layer once, warn of a cache of functools and make the function anew.
+    """
+    made: dict[tuple[Any, ...], RowFunction] = {}
+
+    @functools.wraps(make)
+    def function_of(*key: Any) -> RowFunction:
+        if torch.compiler.is_compiling():
+            return make(*key)
+        if key not in made:
+            made[key] = make(*key)
+        return made[key]
+
+    return function_of
 
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
