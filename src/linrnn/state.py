@@ -17,7 +17,7 @@ from linrnn._files.reading import reading
 from linrnn._files.storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
 from linrnn._options.schema import record
 from linrnn.compute.finite import first_bad
-from linrnn.errors import ArgumentError, DataError, NonFiniteError, ShapeError, show
+from linrnn.errors import ArgumentError, DataError, DTypeError, NonFiniteError, ShapeError, show
 from linrnn.typing import Integer, State
 
 __all__ = [
@@ -114,6 +114,7 @@ def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " r
 
     Raises:
         ArgumentError: there is no such row.
+        DTypeError: the rows are no integers, such as a mask.
 
     Example:
         >>> import torch
@@ -123,15 +124,7 @@ def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " r
     """
     if isinstance(rows, slice):
         return map_state(lambda h: h[rows], state)
-    numbers = [rows] if isinstance(rows, int) else rows
-    size = batch_size(state)
-    index = torch.as_tensor(numbers, dtype=torch.long)
-    if index.numel() and not -size <= int(index.min()) <= int(index.max()) < size:
-        raise ArgumentError(
-            f"select: rows must be between 0 and {size - 1}, got "
-            f"{int(index.min())} to {int(index.max())}."
-        )
-    index = index.where(index >= 0, index + size)
+    index = _row_numbers("select", rows, batch_size(state))
     return map_state(lambda h: h.index_select(0, index.to(h.device)), state)
 
 
@@ -143,6 +136,11 @@ def put(state: State, rows: Sequence[int] | Integer[Tensor, " rows"], part: Stat
         rows: row numbers, each once.
         part: as many rows.
 
+    Raises:
+        ArgumentError: there is no such row.
+        DTypeError: the rows are no integers, such as a mask.
+        ShapeError: ``part`` has other tensors, or another number of rows. Nothing is written.
+
     Example:
         >>> import torch
         >>> h = torch.zeros(3, 1)
@@ -150,9 +148,36 @@ def put(state: State, rows: Sequence[int] | Integer[Tensor, " rows"], part: Stat
         >>> h.flatten()
         tensor([0., 1., 0.])
     """
-    index = torch.as_tensor(rows, dtype=torch.long)
-    for h, new in zip(leaves(state), leaves(part), strict=True):
+    index = _row_numbers("put", rows, batch_size(state))
+    places, parts = leaves(state), leaves(part)
+    shapes = [(h.dtype, (len(index), *h.shape[1:])) for h in places]
+    if [(h.dtype, tuple(h.shape)) for h in parts] != shapes:
+        raise ShapeError(
+            f"put: part must have tensors of {_described(shapes)}, got "
+            f"{_described((h.dtype, tuple(h.shape)) for h in parts)}."
+        )
+    for h, new in zip(places, parts, strict=True):
         h.index_copy_(0, index.to(h.device), new)
+
+
+def _described(shapes: Iterable[tuple[torch.dtype, tuple[int, ...]]]) -> str:
+    return ", ".join(f"{dtype} {shape}" for dtype, shape in shapes) or "none"
+
+
+def _row_numbers(where: str, rows: Any, size: int) -> Tensor:
+    """Numbers from 0 to ``size - 1``, of rows that may be counted from the end."""
+    index = torch.as_tensor(rows).reshape(-1) if isinstance(rows, int) else torch.as_tensor(rows)
+    if not index.numel():
+        return index.long()
+    if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
+        fix = " Use mask.nonzero()[:, 0]." if index.dtype == torch.bool else ""
+        raise DTypeError(f"{where}: rows must be integers, got {index.dtype}.{fix}")
+    least, most = int(index.min()), int(index.max())
+    if not -size <= least <= most < size:
+        raise ArgumentError(
+            f"{where}: rows must be between 0 and {size - 1}, got {least} to {most}."
+        )
+    return index.where(index >= 0, index + size).long()
 
 
 def batch_size(state: State) -> int:
@@ -275,7 +300,8 @@ def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
 
     def restore(h: Tensor) -> Tensor:
         stored = flat[next(remaining)]
-        return torch.view_as_complex(stored.contiguous()) if h.is_complex() else stored
+        # in a file pairs of float64 lie at multiples of 8 bytes, where PyTorch's complex128 crashes
+        return torch.complex(stored[..., 0], stored[..., 1]) if h.is_complex() else stored
 
     return map_state(restore, ordered(like))
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, DTypeError, ShapeError
 from linrnn.state import (
     batch_size,
     concat,
@@ -75,6 +75,50 @@ def test_put_changes_those_rows_alone():
         assert not h[1].any()
 
 
+MASK = torch.tensor([True, False])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (MASK, r"torch.bool. Use mask.nonzero\(\)\[:, 0\].$"),
+        (MASK.tolist(), r"torch.bool. Use mask.nonzero\(\)\[:, 0\].$"),
+        (True, "torch.bool"),
+        (MASK.float(), "torch.float32.$"),
+    ],
+)
+def test_a_mask_is_no_list_of_rows(rows, text):
+    state = map_state(torch.clone, STATE)
+    with pytest.raises(DTypeError, match=f"^select: rows must be integers, got {text}"):
+        select(state, rows)
+    with pytest.raises(DTypeError, match=f"^put: rows must be integers, got {text}"):
+        put(state, rows, STATE)
+
+
+def test_put_counts_from_the_end_as_select_does():
+    state = map_state(torch.clone, STATE)
+    put(state, [-1], select(STATE, 0))
+    for h, before in zip(leaves(state), leaves(STATE), strict=True):
+        assert torch.equal(h, before[[0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("rows", "part", "error", "text"),
+    [
+        ([2], select(STATE, 0), ArgumentError, "^put: rows must be between 0 and 1, got 2 to 2.$"),
+        ([0], STATE, ShapeError, r"must have tensors of .*complex64 \(1, 3\), .* \(2, 3\)"),
+        ([0], {"h": torch.zeros(1, 3)}, ShapeError, r"got torch.float32 \(1, 3\).$"),
+        ([0], to(select(STATE, 0), dtype=torch.float64), ShapeError, "got torch.complex128"),
+    ],
+)
+def test_put_writes_nothing_where_a_part_does_not_fit(rows, part, error, text):
+    state = map_state(torch.clone, STATE)
+    with pytest.raises(error, match=text):
+        put(state, rows, part)
+    assert all(torch.equal(h, k) for h, k in zip(leaves(state), leaves(STATE), strict=True))
+
+
 def test_to_keeps_complex_complex_and_integers_integers():
     state = to(
         {"h": torch.zeros(1, dtype=torch.cfloat), "n": torch.zeros(1).long()}, dtype=torch.float64
@@ -89,6 +133,17 @@ def test_save_and_load_are_inverse(tmp_path):
     for h, back in zip(leaves(STATE), leaves(load(tmp_path / "s", STATE)), strict=True):
         assert torch.equal(h, back)
     assert list(tmp_path.iterdir()) == [tmp_path / "s"]
+
+
+@pytest.mark.parametrize("name", ["a", "mm", "state"])
+def test_a_loaded_complex_state_lies_where_pytorch_can_compute(tmp_path, name):
+    """A file holds pairs of float64 at multiples of 8 bytes; of complex128 PyTorch expects 16."""
+    h = torch.randn(2, 3, dtype=torch.complex128)
+    for n in range(4):  # lengths of the header move what is behind it
+        save({"h": h}, tmp_path / "s", {name: "x" * 4 * n})
+        back = load(tmp_path / "s", {"h": h})["h"]
+        assert back.data_ptr() % back.element_size() == 0
+        torch.testing.assert_close(torch.addcmul(h, back, back), h + h * h)
 
 
 def test_the_order_of_keys_makes_no_difference(tmp_path):
