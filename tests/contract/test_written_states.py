@@ -68,3 +68,25 @@ def test_the_first_state_may_be_written_into(name):
         again = module.init_state(2)
         zeros = map_state(torch.zeros_like, again)
         assert_untouched(leaves(again), leaves(zeros))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", mixers.names())
+def test_a_state_stays_as_it_was_where_the_next_one_is_written_into(name, grad):
+    """A search goes back to an earlier state: also inside of a segment, whose memory waits."""
+    module = mixers.build(name, WIDTH, dict(mixers.load(name).in_laws)).eval()
+    x = torch.randn(2, 9, WIDTH)
+    with torch.set_grad_enabled(grad):
+        for time in (1, 2, 4, 6):
+            _, state = module(x[:, :time])
+            before = copies(*leaves(state))
+            for pieces in (0, 1, 2):
+                _, new = module(x[:, time : time + pieces], state)
+                for part in leaves(new):
+                    part.detach().fill_(7)
+                assert_untouched(leaves(state), before)
+            _, new = module.step(x[:, time], state)
+            for part in leaves(new):
+                part.detach().fill_(7)
+            assert_untouched(leaves(state), before)

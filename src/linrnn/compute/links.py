@@ -30,6 +30,12 @@ def linked_sources(*groups: Sequence[Tensor]) -> list[list[Tensor]]:
     return [[next(linked) for _ in group] for group in groups]
 
 
+def without_inputs(results: Sequence[Tensor], *inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The results, copied where they are an input: a program may write into what it gets back."""
+    sources = [x for group in inputs for x in group]
+    return [y.clone() if any([y is x for x in sources]) else y for y in results]
+
+
 def tied(results: Sequence[Tensor], sources: Sequence[Tensor], linked: bool) -> list[Tensor]:
     """The results as functions of all sources; those that are one of a linked source are."""
     differentiable = [x for x in sources if x.requires_grad]

@@ -22,6 +22,7 @@ from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import KeepsPrecision
+from linrnn.state import map_state
 from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import (
     Complex,
@@ -321,6 +322,7 @@ class Mixer(KeepsPrecision):
         spec = self.state_spec()
         start = self._start(state, x, spec)
         if x.shape[1] == 0:
+            start = start if state is None else map_state(torch.clone, start)
             return (x, start) if signals is None else (x, start, made_of_nothing(self, x))
         begins = self._begins(spec)
         y, state, *outgoing = self._read(x, opened(start, begins), reset, *handed, *times)

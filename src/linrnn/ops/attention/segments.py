@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from linrnn.compute.composed import composed
 from linrnn.compute.layout import like
-from linrnn.compute.links import linked_sources, tied
+from linrnn.compute.links import linked_sources, tied, without_inputs
 from linrnn.compute.modes import eager, mapped, may_look, seen_finite, transformed
 from linrnn.engine.replay.recorder import assumed
 from linrnn.ops.attention._segment_plan import Plan, Rows, rows_of
@@ -144,7 +144,7 @@ def _read(
     reader = _Reader(RULES[rule], mode, weights, segment, cut)
     reader.replay = replay and torch.is_grad_enabled() and not transformed()
     read = reader.step if position.shape[1] == 1 else reader.sequence
-    results = read(q, entries, begun, memory, position)
+    results = without_inputs(read(q, entries, begun, memory, position), begun, memory)
     return tuple(tied(results, sources, linked))
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import recomputed
 from linrnn.compute.layout import like
-from linrnn.compute.links import linked_sources, tied
+from linrnn.compute.links import linked_sources, tied, without_inputs
 from linrnn.compute.modes import eager, mapped
 from linrnn.ops.inner._learning import Carry, Rows, learn
 from linrnn.ops.inner._rules import ACTIVATIONS as ACTIVATIONS
@@ -206,7 +206,8 @@ class _Reader:
             for piece, part in zip(pieces, each.split([p.size for p in pieces]), strict=True):
                 o, now = self._piece(piece, part, now, weights, constants)
                 outputs.append(o)
-            return torch.cat(outputs, 2), *now.change, *now.pending, *now.velocity
+            after = (*now.change, *now.pending, *now.velocity)
+            return torch.cat(outputs, 2), *without_inputs(after, tensors)
 
         o, *results = recomputed(compute, *(x for part in lists for x in part))
         return o, _State(*_cut(results, sizes[1:4]))
