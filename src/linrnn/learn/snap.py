@@ -54,7 +54,8 @@ class SnAp(Traced):
             one after each. Traces that were made with older weights are kept then.
 
     Raises:
-        ArgumentError: n below 1, or a layer whose state grows.
+        ArgumentError: n below 1, or a layer whose state grows or that draws random numbers in
+            training.
 
     Example:
         >>> from linrnn import learn
@@ -82,6 +83,11 @@ class SnAp(Traced):
 
     def find(self, name: str, layer: Mixer) -> Reach:
         """Find what each parameter of a layer reaches."""
+        if layer.training and layer.random_training:  # the derivatives would be of other draws
+            raise ArgumentError(
+                f"SnAp: no layer must draw random numbers in training, got {name} "
+                f"({type(layer).__name__}). Use rtrl or tbptt."
+            )
         try:
             return reach(layer, self.n, together=self.parts == "together")
         except NotDiagonalError as error:

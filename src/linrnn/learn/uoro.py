@@ -48,7 +48,8 @@ class UORO(Traced):
             one after each. Products that were made with older weights are kept then.
 
     Raises:
-        ArgumentError: copies below 1, or a layer whose state grows.
+        ArgumentError: copies below 1, or a layer whose state grows or that draws random numbers
+            in training.
 
     Example:
         >>> from linrnn import learn

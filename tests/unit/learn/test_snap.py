@@ -171,6 +171,9 @@ def test_what_it_cannot_do_is_said():
         r"\(Attention\), one whose state grows with what was read. Use tbptt.$",
     ):
         learn.build("snap").check(make("attention"))
+    with pytest.raises(ArgumentError, match=r"^SnAp: no layer must draw random numbers"):
+        learn.build("snap").check(make("noisy_rnn"))
+    learn.build("snap").check(make("noisy_rnn").eval())
     with pytest.raises(ArgumentError, match="SnAp: n must be an integer of at least 1, got 0"):
         learn.build("snap", {"n": 0})
     with pytest.raises(ArgumentError, match="SnAp: pool must be 'none' or 'last'"):
