@@ -446,8 +446,8 @@ class FormThatIgnoresTime(LRU):
 class GradientOfNothing(LRU):
     """ranges: a decay of 0 has the gradient ``0 * inf``."""
 
-    def _coordinates(self):
-        return torch.exp(-self.nu_log.exp()), self.theta_log.clamp(max=40).exp()
+    def eigenvalues(self):
+        return torch.polar(torch.exp(-self.nu_log.exp()), self.theta_log.clamp(max=40).exp())
 
 
 class HasNoSlope(LRU):

@@ -199,18 +199,17 @@ class LRU(Mixer):
 
     def eigenvalues(self) -> Complex[Tensor, " d_state"]:
         """``lam``, the diagonal of the transition."""
-        return self._eigenvalues_and_gamma()[0]
+        parameters = [getattr(self, name) for name in PARAMETRISATIONS[self.parametrisation]]
+        (lam,) = _eigenvalues(self.parametrisation)(*parameters)
+        return lam
 
     def _read(
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "scan":
-            lam, gamma = self._eigenvalues_and_gamma()
-            lam = lam if dt is None else self._transition(dt)
-            h, last = pair_scan(lam, self._project_in(x, gamma), h0, reset)
+            h, last = pair_scan(self._transition(dt), b, h0, reset)
             return self._project_out(h, x), last
-        gamma_log = self.gamma_log
-        b = self._project_in(x, None if gamma_log is None else bounded_exp(gamma_log))
         if self.form == "real":
             h, last = block_scan(*self._blocks(), wide(b), torch.view_as_real(h0), reset)
             return self._project_out(h, x), torch.view_as_complex(last.contiguous())
@@ -254,18 +253,11 @@ class LRU(Mixer):
         first, second = _coordinates(self.parametrisation, first, second)
         return first * second.cos(), first * second.sin()
 
-    def _eigenvalues_and_gamma(self) -> tuple[Tensor, Tensor | None]:
-        """``lam`` and ``gamma``, (d_state,) each; None without a gamma."""
-        names, gamma_log = PARAMETRISATIONS[self.parametrisation], self.gamma_log
-        parameters = [getattr(self, name) for name in names]
-        parameters += [] if gamma_log is None else [gamma_log]
-        results = _steps(self.parametrisation, gamma_log is not None)(*parameters)
-        return results[0], None if gamma_log is None else results[1]
-
-    def _project_in(self, x: Tensor, gamma: Tensor | None) -> Tensor:
+    def _project_in(self, x: Tensor) -> Tensor:
         """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
         B: Tensor = self.B
-        if gamma is not None:  # cheaper on the weights than on a sequence
+        if self.gamma_log is not None:  # cheaper on the weights than on a sequence
+            (gamma,) = _gamma()(self.gamma_log)
             B = B * gamma[:, None, None]  # (d_state, 2, d_model)
         b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2))
         return b
@@ -283,14 +275,17 @@ def _coordinates(parametrisation: str, first: Any, second: Any) -> tuple[Any, An
 
 
 @row_functions
-def _steps(parametrisation: str, has_gamma: bool) -> RowFunction:
-    """``lam`` and ``gamma`` of an `LRU`."""
+def _eigenvalues(parametrisation: str) -> RowFunction:
+    """``lam`` of an `LRU`."""
 
-    def steps(first: Any, second: Any, *gamma_log: Any) -> tuple[Any, ...]:
+    def eigenvalues(first: Any, second: Any) -> tuple[Any]:
         if parametrisation == "naive":
-            lam = torch.complex(first, second)
-        else:
-            lam = torch.polar(*_coordinates(parametrisation, first, second))
-        return lam, *map(bounded_exp, gamma_log)
+            return (torch.complex(first, second),)
+        return (torch.polar(*_coordinates(parametrisation, first, second)),)
 
-    return RowFunction(steps, "lru_steps", rows="first second" + " gamma_log" * has_gamma)
+    return RowFunction(eigenvalues, "lru_eigenvalues", rows="first second")
+
+
+@row_functions
+def _gamma() -> RowFunction:
+    return RowFunction(lambda gamma_log: (bounded_exp(gamma_log),), "lru_gamma", rows="gamma_log")

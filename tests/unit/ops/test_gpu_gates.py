@@ -61,7 +61,7 @@ MOST = {
     "layer, dss": (5, 11, 9, 32),
     "layer, gss": (3, 38, 6, 116),
     "layer, h3": (5, 23, 9, 58),
-    "layer, lru": (2, 5, 5, 18),
+    "layer, lru": (3, 5, 7, 18),
     "layer, linoss": (2, 11, 4, 36),
     "layer, mamba2": (6, 8, 16, 22),
     "layer, gla": (4, 11, 12, 31),

@@ -258,8 +258,8 @@ def product_calls(dtype):
         },
         **{
             f"lru, {name}": (
-                (steps := lru._steps(name, True))._product,
-                [channels(300), channels(300), channels(300), steps, 1, 300],
+                (eigenvalues := lru._eigenvalues(name))._product,
+                [channels(300), channels(300), eigenvalues, 1, 300],
             )
             for name in lru.PARAMETRISATIONS
         },
