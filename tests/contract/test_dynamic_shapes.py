@@ -184,3 +184,19 @@ def test_other_numbers_in_a_graph_are_noticed():
 
     with pytest.raises(BrokenPropertyError, match="compiled"):
         check_dynamic("differs", differs, [{"x": randn(*s)} for s in SIZES], export=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: mixers.build("lru", 4),
+        lambda: SequenceModel(4, 2, mixer="lru", d_model=4, n_layers=2),
+        lambda: torch.nn.Sequential(RNN("lru", 4, 4)),
+        lambda: RNN("gru", 4, 4, bidirectional=True),
+    ],
+)
+def test_a_script_is_refused_as_a_trace_is(make):
+    rule = "must not be compiled by torch.jit.script, .*Use torch.export.export"
+    with pytest.raises(ArgumentError, match=rule):
+        torch.jit.script(make())

@@ -94,6 +94,14 @@ def check_mask(layer: Any, reset: Tensor, x: Tensor) -> None:
         )
 
 
+def refuse_script(layer: Any) -> None:
+    """Raise `ArgumentError`: what chooses a kernel is no TorchScript."""
+    raise ArgumentError(
+        f"{type(layer).__name__}: the layer must not be compiled by torch.jit.script, got a call "
+        "by it. Use torch.export.export with dynamic_shapes, or torch.compile."
+    )
+
+
 def check_split(layer: Any) -> None:
     """Raise inside of `linrnn.ops.sequence_parallel` where a layer cannot be split."""
     form = layer.form

@@ -386,6 +386,10 @@ class Mixer(KeepsPrecision):
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
         return state
 
+    def __prepare_scriptable__(self) -> Any:
+        """Raise `ArgumentError`: `torch.jit.script` calls it for every layer of a model."""
+        arguments.refuse_script(self)
+
     def asks_for_loss(self) -> bool:
         """Whether what `add_loss` is given reaches anybody: in training, with gradients.
 
