@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
+from linrnn.compute.backend import another_requested
 from linrnn.compute.launch import Launch
 from linrnn.compute.layout import accumulator_of, dense
 from linrnn.compute.precision import wide
@@ -127,6 +128,8 @@ class RowFunction:
             heads, width: as of `forward`; one head of all channels without them.
         """
         if torch.compiler.is_compiling():
+            return self.evaluate(tensors)
+        if tensors[0].is_cpu and not another_requested():  # there are no kernels for a CPU
             return self.evaluate(tensors)
         width = tensors[0].shape[-1] if width is None else width
         return self._product(*tensors, self, heads, width)
