@@ -216,7 +216,7 @@ bench-quantized: $(VENV)/.bench  ## weights of 8 and 4 bits, beside a read; TEXT
 bench-kept-memory: $(VENV)/.dev  ## what keeping freed memory saves of a training step, and costs; about 2 minutes
 	$(BIN)/python benchmarks/kept_memory.py
 
-bench-small-series: $(VENV)/.bench $(VENV)/.train $(BESIDE)/.done  ## accuracy on small series, beside nearest neighbours and classifiers of aeon; needs the network; about 40 minutes
+bench-small-series: $(VENV)/.bench $(VENV)/.train $(BESIDE)/.done  ## accuracy on small series, beside a nearest neighbour and classifiers of aeon; needs the network; about 20 minutes
 	$(BESIDE)/bin/python benchmarks/small_series.py
 
 bench-front-door: $(VENV)/.bench $(VENV)/.train  ## the answer of linrnn train beside simple methods and nn.GRU on small sets; about 30 minutes

