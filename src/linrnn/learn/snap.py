@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.learn._exact.owners import NotDiagonalError
 from linrnn.learn._exact.sparse import Reach, advanced, owing, reach
-from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traced import Traced, check_no_draws
 from linrnn.learn._exact.traces import Entry, Heard, Traces
 from linrnn.learn._parts.batch import Batch
 from linrnn.learn._parts.last_step import LastStep
@@ -83,11 +83,7 @@ class SnAp(Traced):
 
     def find(self, name: str, layer: Mixer) -> Reach:
         """Find what each parameter of a layer reaches."""
-        if layer.training and layer.random_training:  # the derivatives would be of other draws
-            raise ArgumentError(
-                f"SnAp: no layer must draw random numbers in training, got {name} "
-                f"({type(layer).__name__}). Use rtrl or tbptt."
-            )
+        check_no_draws("SnAp", name, layer)
         try:
             return reach(layer, self.n, together=self.parts == "together")
         except NotDiagonalError as error:

@@ -10,7 +10,7 @@ from torch.func import functional_call, jvp, vjp, vmap
 from linrnn.compute.layout import like
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.learn._exact.owners import real_parts, with_real_parts
-from linrnn.learn._exact.traced import Traced
+from linrnn.learn._exact.traced import Traced, check_no_draws
 from linrnn.learn._exact.traces import Entry, Heard, Traces, alone, begun
 from linrnn.mixers import Mixer
 from linrnn.typing import State
@@ -75,11 +75,7 @@ class UORO(Traced):
                 f"UORO: every layer must have a state of fixed size, got {name} "
                 f"({type(layer).__name__}), whose state grows with what was read. Use tbptt."
             )
-        if layer.training and layer.random_training:  # the product would be of other draws
-            raise ArgumentError(
-                f"UORO: no layer must draw random numbers in training, got {name} "
-                f"({type(layer).__name__}). Use rtrl or tbptt."
-            )
+        check_no_draws("UORO", name, layer)
         return name
 
     def begin(self, model: nn.Module, rows: int, *, anew: bool) -> None:

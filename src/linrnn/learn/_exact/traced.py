@@ -266,6 +266,18 @@ def check_alone(where: str, layers: list[tuple[str, Mixer]]) -> None:
             )
 
 
+def check_no_draws(where: str, name: str, layer: Mixer) -> None:
+    """Raise `ArgumentError` for a layer that draws random numbers in training.
+
+    A rule that computes a step once more for its derivatives would compute it of other draws.
+    """
+    if layer.training and layer.random_training:
+        raise ArgumentError(
+            f"{where}: no layer must draw random numbers in training, got {name} "
+            f"({type(layer).__name__}). Use rtrl or tbptt."
+        )
+
+
 def layers(model: nn.Module) -> list[tuple[str, Mixer]]:
     """Every mixer that is in no other, by name."""
     mixers: list[tuple[str, Mixer]] = []

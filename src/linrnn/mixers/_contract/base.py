@@ -129,6 +129,8 @@ class Mixer(KeepsPrecision):
     """Forms that mix along time by `linrnn.ops.linear_scan` alone, and so can be split along time
     by `linrnn.ops.sequence_parallel`."""
 
+    __prepare_scriptable__ = arguments.refuse_script  # torch.jit.script calls it for every layer
+
     random_training: ClassVar[bool] = False
     """Whether training draws random numbers, from torch's global generator; evaluation never
     does, and the tests of numbers are those of evaluation then."""
@@ -385,10 +387,6 @@ class Mixer(KeepsPrecision):
         where, like = type(self).__name__, self._parameter()
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
         return state
-
-    def __prepare_scriptable__(self) -> Any:
-        """Raise `ArgumentError`: `torch.jit.script` calls it for every layer of a model."""
-        arguments.refuse_script(self)
 
     def asks_for_loss(self) -> bool:
         """Whether what `add_loss` is given reaches anybody: in training, with gradients.

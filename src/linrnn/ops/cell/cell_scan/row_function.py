@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from linrnn.compute import gpu
-from linrnn.compute.backend import another_requested
-from linrnn.compute.launch import Launch
+from linrnn.compute.launch import Launch, layout
 from linrnn.compute.layout import accumulator_of, dense
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
@@ -128,8 +127,6 @@ class RowFunction:
             heads, width: as of `forward`; one head of all channels without them.
         """
         if torch.compiler.is_compiling():
-            return self.evaluate(tensors)
-        if tensors[0].is_cpu and not another_requested():  # there are no kernels for a CPU
             return self.evaluate(tensors)
         width = tensors[0].shape[-1] if width is None else width
         return self._product(*tensors, self, heads, width)
@@ -253,7 +250,7 @@ class RowFunction:
         first, kernel = rows[0], code.kernel
         leaves = [*(rows[i] for i in kernel.inputs), *(channels[i] for i in kernel.parameters)]
         tensors = [*leaves, *outputs]
-        key = (code is self._forward, heads, width, first.device, *map(_layout, tensors))
+        key = (code is self._forward, heads, width, first.device, *map(layout, tensors))
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plan(code, first, tensors, heads, width)
@@ -332,10 +329,6 @@ class _Plan(NamedTuple):
     sums: tuple[int, ...] | None
     copies: tuple[torch.Size | None, ...]
     """The shape in which each tensor is copied, None where it is read as it lies; or nothing."""
-
-
-def _layout(x: Tensor) -> tuple[Any, ...]:
-    return x.shape, x.stride(), x.dtype
 
 
 def row_functions(make: Callable[..., RowFunction]) -> Callable[..., RowFunction]:
