@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from linrnn.compute.backend import another_requested, choose
+from linrnn.compute.backend import WRITTEN_FOR, another_requested, choose
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import eager
 from linrnn.compute.op import load
@@ -58,7 +58,6 @@ class Product:
         self.name, self.definition, self.gradients, self.saved = name, definition, gradients, saved
         self.selects = selects
         self._modules, self._otherwise = tuple(kernels.items()), otherwise
-        self._not_for_cpu = "cpu" not in kernels and otherwise is None
 
     def __call__(self, *arguments: Any) -> Results:
         """The results."""
@@ -84,20 +83,22 @@ class Product:
             return None
         return choose(self.name, self._modules, None, tensors[0].device, tensors[0].dtype)[0]
 
+    def _has_none_for(self, x: Tensor) -> bool:
+        """Whether no kernel is for the device: to choose among some takes 10 microseconds."""
+        if self._otherwise is not None or another_requested():
+            return False
+        kind = x.device.type
+        return all([WRITTEN_FOR.get(name, kind) != kind for name, _ in self._modules])
+
     def kernels(self, arguments: Sequence[Any]) -> Computes | None:
         """Return the kernels that compute a call, or None where the definition does."""
-        if self._not_for_cpu and not torch.compiler.is_compiling() and _on_cpu(arguments[0]):
+        if not torch.compiler.is_compiling() and self._has_none_for(arguments[0]):
             return None
         name = self.backend(arguments)
         if name is None:
             return None
         modules = dict(self._modules)
         return load(modules[name]) if name in modules else self._otherwise
-
-
-def _on_cpu(x: Tensor) -> bool:
-    """Whether only a CPU's kernels would compute: to look for others takes 10 microseconds."""
-    return x.is_cpu and not another_requested()
 
 
 class _Function(torch.autograd.Function):
