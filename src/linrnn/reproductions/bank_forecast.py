@@ -2,19 +2,22 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from linrnn.compare.run_table import Run
 from linrnn.compare.standard_error import standard_error
+from linrnn.compare.tune import safe_name
 from linrnn.errors import LinrnnError
 from linrnn.estimators import RecurrentForecaster
 from linrnn.estimators.backtest import Backtest
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._page.runs import Part, Runs, slug
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.lag_ridge import Means, lag_ridge
 from linrnn.tasks.ett import ETT, ETTOptions
 from linrnn.train.figures import Point, draw_lines, legend_below, new_figure, over_seeds
@@ -24,16 +27,22 @@ HORIZONS = (96, 192, 336, 720)
 LAGS = 336
 
 
-class Part(NamedTuple):
-    """A series and how it is read."""
+class Reading(NamedTuple):
+    """How a series is read."""
 
     season: int
     """Steps of a day."""
     every: int
     """Each so-manieth window of training and validation is used; all of testing."""
 
+    @property
+    def scale(self) -> str:
+        """Beside what the published numbers were trained on, in words."""
+        windows = "every window" if self.every == 1 else f"one of {self.every} windows"
+        return f"on the published series, split and horizons, with {windows} of training"
 
-SETS: Mapping[str, Part] = {"ETTh1": Part(24, 1), "ETTm1": Part(96, 4)}
+
+SETS: Mapping[str, Reading] = {"ETTh1": Reading(24, 1), "ETTm1": Reading(96, 4)}
 # MSE and MAE at the four horizons
 _PRINTED: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]] = {
     "ETTh1": {
@@ -99,7 +108,7 @@ class BankForecast(Reproduction):
 
     def __init__(
         self,
-        sets: Mapping[str, Part] = SETS,
+        sets: Mapping[str, Reading] = SETS,
         horizons: Sequence[int] = HORIZONS,
         read: Callable[[str], tuple[Tensor, tuple[int, int, int]]] = read_ett,
         options: Mapping[str, Any] | None = None,
@@ -120,9 +129,11 @@ class BankForecast(Reproduction):
             results[name] = self._errors(name, series, ends, setting)
             seasons.append(self._season(name, part, series[: ends[1]], setting))
         tables = [self._table(name, errors, i) for name, errors in results.items() for i in (0, 1)]
+        runs = Runs(tuple(run for name in results for run in _runs(name, results[name], setting)))
         head = ["set", "season given", "found in the data"]
         return Findings(
             tables=(*tables, Table("Seasons, in steps", head, seasons)),
+            runs=runs,
             comparable=(
                 "the numbers: series, split, normalisation, horizons and metrics are the published "
                 "ones. Ours reads all that came before a window, theirs 336 steps (DLinear, "
@@ -130,11 +141,17 @@ class BankForecast(Reproduction):
             ),
             notes=(*NOTES, *missing),
             complete=not missing,
-            verdicts=tuple(
-                line for name, errors in results.items() for line in judged(name, errors)
-            ),
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={"errors": _drawn(results, self.horizons)} if results else {},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether the MSE of the forecaster is below others', horizon by horizon."""
+        return [
+            line
+            for name, reading in self.sets.items()
+            for line in judged(runs.part(name, reading.scale), self.horizons)
+        ]
 
     def _errors(
         self, name: str, series: Tensor, ends: tuple[int, int, int], setting: Setting
@@ -156,7 +173,7 @@ class BankForecast(Reproduction):
         return results
 
     def _bank(
-        self, series: Tensor, ends: tuple[int, int, int], horizon: int, part: Part, seed: int
+        self, series: Tensor, ends: tuple[int, int, int], horizon: int, part: Reading, seed: int
     ) -> dict[str, Means]:
         """Errors of the forecaster as fitted, of its shared read-out, and of naive forecasts."""
         forecaster = RecurrentForecaster(
@@ -181,7 +198,7 @@ class BankForecast(Reproduction):
             LAST: Means(*scores[LAST]),
         }
 
-    def _season(self, name: str, part: Part, series: Tensor, setting: Setting) -> list[str]:
+    def _season(self, name: str, part: Reading, series: Tensor, setting: Setting) -> list[str]:
         """Let the forecaster find the season with the first seed; return it as a row."""
         horizon = min(self.horizons)
         forecaster = RecurrentForecaster(
@@ -228,31 +245,45 @@ def _cell(seeds: Sequence[Means], metric: int) -> str:
     return f"{text} ± {standard_error(values):.4f}"
 
 
-def judged(name: str, errors: ErrorsByHorizon) -> list[Judged]:
-    """Whether the MSE of the bank is below others', horizon by horizon, seed by seed.
+def _runs(name: str, errors: ErrorsByHorizon, setting: Setting) -> Iterator[Run]:
+    """A row for each fit; one alone where nothing is random."""
+    for (model, horizon), fits in errors.items():
+        for seed, means in zip(setting.seeds, fits, strict=False):
+            yield Run(
+                scale=setting.scale, part=slug(name), row=safe_name(_label(model, horizon)),
+                seed=seed, metric="mse", test=means.mse, measures={"mae": means.mae},
+            )  # fmt: skip
+
+
+def _label(model: str, horizon: int) -> str:
+    return f"{model}, {horizon} steps"
+
+
+def judged(part: Part, horizons: Sequence[int]) -> list[Judged]:
+    """Whether the MSE of the forecaster is below others', horizon by horizon, in % of theirs.
+
+    Nobody published that, so the claims are ours.
 
     Args:
-        name: of the set.
-        errors: errors by model and horizon.
+        part: runs on one set.
+        horizons: steps ahead.
     """
     printed = {
-        model: dict(zip(HORIZONS, mse, strict=True))
-        for model, (mse, _) in _PRINTED.get(name, {}).items()
+        f"{model} as printed": dict(zip(HORIZONS, mse, strict=True))
+        for model, (mse, _) in _PRINTED.get(part.name, {}).items()
     }
     verdicts = []
-    for ours in (BANK, CHOSEN):
-        for horizon in dict.fromkeys(h for model, h in errors if model == ours):
-            baselines = {rival: errors[rival, horizon][0].mse for rival in (NAIVE, RIDGE)}
-            rivals = [(rival, mse, f"ours: {mse:.3f}") for rival, mse in baselines.items()]
-            rivals += [
-                (f"{model} as printed", mse[horizon], f"{mse[horizon]:.3f}")
-                for model, mse in printed.items()
-                if horizon in mse
-            ]
-            for rival, mse, published in rivals:
-                holds = tuple(means.mse < mse for means in errors[ours, horizon])
-                claim = f"{name}, {horizon} steps: {ours} below {rival}"
-                verdicts.append(Judged(claim, published, holds))
+    for horizon in horizons:
+        ours = part.values(_label(CHOSEN, horizon))
+        computed = {m: [*part.values(_label(m, horizon)).values()] for m in (NAIVE, RIDGE)}
+        rivals = {model: values[0] for model, values in computed.items() if values}
+        rivals |= {model: mse[horizon] for model, mse in printed.items() if horizon in mse}
+        for rival, mse in rivals.items() if ours else ():
+            gains = {seed: 100 * (1 - value / mse) for seed, value in ours.items()}
+            claim = f"{part.name}, {horizon} steps: {CHOSEN} below {rival}"
+            unit = "% of the other's MSE"
+            against = f"ours, against {mse:.3f}"
+            verdicts.append(margin(claim, against, gains, unit=unit, scale=part.scale))
     return verdicts
 
 

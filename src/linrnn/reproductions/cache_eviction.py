@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 from linrnn import SequenceModel
@@ -9,7 +10,8 @@ from linrnn.compare import Row
 from linrnn.reproductions import segment_recall
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, less
+from linrnn.reproductions._page.runs import Part, Runs, seed_by_seed
+from linrnn.reproductions._page.verdict import Judged, less, margin
 from linrnn.reproductions._runs.language import (
     CUT,
     CUT_NOTE,
@@ -41,9 +43,9 @@ ROWS = 64  # windows that are read at once
 N_PAIRS = 4  # twice the entries that "sinks" keeps
 TEXT, RECALL = "tiny Shakespeare", f"mqar, {N_PAIRS} pairs"
 
-ValuesByPolicy = Mapping[tuple[str, int], Mapping[int, float]]
-"""By policy and part, what was measured, for the place of each seed; `WHOLE` has the part 1, in
-which every policy is the same."""
+ValuesByPolicy = Mapping[tuple[str, int], Mapping[Path, float]]
+"""By policy and part, what was measured of the run in each folder; `WHOLE` has the part 1, in which
+every policy is the same."""
 
 
 class CacheEviction(Reproduction):
@@ -121,7 +123,9 @@ class CacheEviction(Reproduction):
                 outcomes, (self.parts, few), (loss, far_recall), strict=True
             )
         )
+        runs = Runs.of_page(setting.out, setting.scale, measures=_measures(losses, right))
         return Findings(
+            runs=runs,
             tables=(
                 _table(
                     "Test loss (nats per character) by the room of the cache, mean ± s.e.",
@@ -149,15 +153,20 @@ class CacheEviction(Reproduction):
             ),
             complete=not any(outcome.problem for outcome in outcomes),
             notes=(*NOTES, one_rate(outcomes), *problems(*outcomes)),
-            verdicts=judged(losses),
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={
                 **({"policies": figure(losses, right)} if losses and right else {}),
                 **curves(outcomes),
             },
         )
 
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The papers' claims at a quarter of the cache, seed by seed."""
+        return judged(runs.part(TEXT))
+
 
 _DISTANCE = max(segment_recall.DISTANCES)
+_SCALE = "with models a hundred thousand times smaller than the published ones"
 NOTES = (
     CUT_NOTE,
     f"a cache of 1/{QUARTER} has room for {WINDOW // QUARTER} of {WINDOW} characters, the current "
@@ -206,19 +215,34 @@ def read_with_all(
         measure: from a model and its task to a number.
         say: told after each run.
     """
-    measured: dict[tuple[str, int], dict[int, float]] = {}
+    measured: dict[tuple[str, int], dict[Path, float]] = {}
     for row in rows:
-        for seed, folder in enumerate(row.folders):
+        for folder in row.folders:
             if not (folder / "result.json").is_file():
                 continue
             model, task, config = load_model(folder)
-            measured.setdefault((WHOLE, 1), {})[seed] = measure(model, task)
+            measured.setdefault((WHOLE, 1), {})[folder] = measure(model, task)
             for policy in POLICIES:
                 for part in parts:
                     limited = evicting(model, task, config, policy, task.sequence_length // part)
-                    measured.setdefault((policy, part), {})[seed] = measure(limited, task)
-            say(f"{row.label}: read seed {seed} with every policy")
+                    measured.setdefault((policy, part), {})[folder] = measure(limited, task)
+            say(f"{row.label}: read seed {config.seed} with every policy")
     return measured
+
+
+def _measures(*results: ValuesByPolicy) -> dict[Path, dict[str, float]]:
+    """The same by folder, under the names of measures."""
+    measures: dict[Path, dict[str, float]] = {}
+    for values in results:
+        for at, by_folder in values.items():
+            for folder, value in by_folder.items():
+                measures.setdefault(folder, {})[measure_name(*at)] = value
+    return measures
+
+
+def measure_name(policy: str, part: int) -> str:
+    """The name of what was measured with a policy and so small a cache."""
+    return f"{policy}, {_fraction(part)}"
 
 
 def evicting(
@@ -242,10 +266,10 @@ def far_recall(model: SequenceModel, task: Task) -> float:
 
 
 def above(losses: ValuesByPolicy) -> ValuesByPolicy:
-    """The increase of the loss over that with the whole cache, seed by seed."""
+    """The increase of the loss over that with the whole cache, run by run."""
     return {
-        at: {seed: value - losses[WHOLE, 1][seed] for seed, value in seeds.items()}
-        for at, seeds in losses.items()
+        at: {run: value - losses[WHOLE, 1][run] for run, value in by_run.items()}
+        for at, by_run in losses.items()
         if at[0] != WHOLE
     }
 
@@ -271,17 +295,28 @@ def _fraction(part: int) -> str:
     return f"1/{part}" if part > 1 else "all"
 
 
-def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
-    """Judge the papers' claims at a quarter of the cache, seed by seed."""
-    full = losses.get((WHOLE, 1), {})
+def judged(part: Part) -> list[Judged]:
+    """Judge the papers' claims at a quarter of the cache, seed by seed.
+
+    Args:
+        part: runs on the text.
+    """
+
+    def losses(policy: str, fraction: int = QUARTER) -> dict[int, float]:
+        return part.values(TEXT, measure_name(policy, fraction))
+
+    def room(full: float, limited: float) -> float:
+        return 100 * (MARGIN - (limited - full) / full)
+
     verdicts = []
     for policy, published in (
         ("tova", "nearly on par, in some cases with an eighth"),
         ("h2o", "as good with a fifth"),
     ):
-        seeds = losses.get((policy, QUARTER), {})
-        holds = tuple(loss <= (1 + MARGIN) * full[seed] for seed, loss in seeds.items())
-        verdicts.append(Judged(f"{policy} at a quarter is near {WHOLE}", published, holds))
+        margins = seed_by_seed(room, losses(WHOLE, 1), losses(policy))
+        claim = f"{policy} at a quarter is near {WHOLE}"
+        unit = f"% of the loss, below {100 * MARGIN:g}"
+        verdicts.append(margin(claim, published, margins, unit=unit, scale=_SCALE))
     for better, worse, published in (
         ("tova", "window", "better than the other policies"),
         ("tova", "sinks", "better than the other policies"),
@@ -289,11 +324,10 @@ def judged(losses: ValuesByPolicy) -> tuple[Judged, ...]:
         ("h2o", "window", "as good with a fifth as with all, the most recent alone not"),
         ("sinks", "window", "a window fails, with sinks it largely recovers"),
     ):
-        ours, theirs = (losses.get((policy, QUARTER), {}) for policy in (better, worse))
-        verdicts.append(
-            less(f"{better} at a quarter is better than {worse}", published, ours, theirs)
-        )
-    return tuple(verdicts)
+        claim = f"{better} at a quarter is better than {worse}"
+        line = less(claim, published, losses(better), losses(worse))
+        verdicts.append(line._replace(unit="nats per character", scale=_SCALE))
+    return verdicts
 
 
 def figure(losses: ValuesByPolicy, right: ValuesByPolicy) -> Any:

@@ -37,7 +37,7 @@ def real_data(pytestconfig, monkeypatch):
 
 def test_a_small_run_has_tables_verdicts_and_a_picture(tmp_path):
     small = page.BankForecast(
-        {"made": page.Part(12, 1), "gone": page.Part(12, 1)}, (6, 12), made, {"n_modes": 32}
+        {"made": page.Reading(12, 1), "gone": page.Reading(12, 1)}, (6, 12), made, {"n_modes": 32}
     )
     found = small.run(Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
     mse, mae, seasons = found.tables
@@ -47,10 +47,11 @@ def test_a_small_run_has_tables_verdicts_and_a_picture(tmp_path):
     assert "±" in mse.rows[0][1]
     assert "±" not in mse.rows[2][1]
     claims = {judged.claim: judged for judged in found.verdicts}
-    assert len(claims) == 2 * 2 * 2
-    six, twelve = (claims[f"made, {h} steps: {page.BANK} below seasonal naive"] for h in (6, 12))
+    assert len(claims) == 2 * 2
+    six, twelve = (claims[f"made, {h} steps: {page.CHOSEN} below seasonal naive"] for h in (6, 12))
     assert six.held == twelve.held == (True, True)
-    assert six.published == f"ours: {errors[page.NAIVE]:.3f}"
+    assert six.published == f"ours, against {errors[page.NAIVE]:.3f}"
+    assert small.claims(found.runs, "cpu") == list(found.verdicts)
     assert seasons.rows[0][:2] == ["made", "12"]
     assert not found.complete
     assert any("gone: not run: no such file" in note for note in found.notes)
@@ -95,21 +96,25 @@ def test_ridge_on_lags_is_least_squares_on_windows():
     assert means.mae == pytest.approx(np.abs(wrong).mean(), rel=0.02)
 
 
-def test_verdicts_are_of_seeds_and_horizons():
-    def means(*values):
-        return [page.Means(v, v) for v in values]
-
-    found = {
-        (page.BANK, 96): means(0.36, 0.38),
-        (page.CHOSEN, 96): means(0.2, 0.2),
-        (page.RIDGE, 96): means(0.37),
-        (page.NAIVE, 96): means(0.3),
-    }
-    claims = {judged.claim: judged.held for judged in page.judged("ETTh1", found)}
-    assert claims[f"ETTh1, 96 steps: {page.BANK} below {page.NAIVE}"] == (False, False)
-    assert claims[f"ETTh1, 96 steps: {page.BANK} below {page.RIDGE}"] == (True, False)
-    assert claims[f"ETTh1, 96 steps: {page.BANK} below DLinear as printed"] == (True, False)
-    assert claims[f"ETTh1, 96 steps: {page.CHOSEN} below PatchTST/64 as printed"] == (True, True)
+def test_verdicts_are_of_seeds_and_horizons(made_runs):
+    runs = made_runs(
+        "ETTh1",
+        {
+            f"{page.CHOSEN}, 96 steps": {0: 0.36, 1: 0.38},
+            f"{page.RIDGE}, 96 steps": {0: 0.37},
+            f"{page.NAIVE}, 96 steps": {0: 0.3},
+        },
+        metric="mse",
+    )
+    claims = {judged.claim: judged for judged in page.BankForecast().claims(runs, "cpu")}
+    start = f"ETTh1, 96 steps: {page.CHOSEN} below "
+    assert claims[f"{start}{page.NAIVE}"].held == (False, False)
+    assert claims[f"{start}{page.RIDGE}"].held == (True, False)
+    assert claims[f"{start}DLinear as printed"].held == (True, False)
+    one = claims[f"{start}PatchTST/64 as printed"]
+    assert one.differences == pytest.approx((100 * 0.01 / 0.37, -100 * 0.01 / 0.37))
+    assert one.ours
+    assert len(claims) == 2 + 3
 
 
 def test_parts_and_windows_of_etth1_are_the_published_ones(real_data):
@@ -117,7 +122,9 @@ def test_parts_and_windows_of_etth1_are_the_published_ones(real_data):
     assert ends == (8640, 11520, 14400)
     assert series[:8640].mean(0).abs().max() < 1e-5
     # the numbers of the last value depend on windows and scaling alone; as printed by others
-    last = page.BankForecast(horizons=(96,))._bank(series, ends, 96, page.Part(24, 8), 0)[page.LAST]
+    last = page.BankForecast(horizons=(96,))._bank(series, ends, 96, page.Reading(24, 8), 0)[
+        page.LAST
+    ]
     assert last.mse == pytest.approx(1.295, abs=0.01)
     assert last.mae == pytest.approx(0.713, abs=0.01)
 

@@ -1,13 +1,17 @@
 """Policies of eviction: what a model with less room reads, what is claimed, the page."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from linrnn.compare._runs import safe_name
+from linrnn.compare.run_table import Run
 from linrnn.errors import DataError
 from linrnn.reproductions import Setting, segment_recall
 from linrnn.reproductions import cache_eviction as page
+from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.tasks.lm import LM
 from linrnn.train.model import build_model, build_task
 
@@ -66,33 +70,41 @@ def test_pairs_are_more_than_sinks_and_no_more_than_the_least_room():
     assert (target[:, -segment_recall.SEGMENT :] >= 0).any()
 
 
-def losses(**at_a_quarter):
-    """Losses of two seeds, the second a little larger; the whole cache has 2."""
-    found = {(page.WHOLE, 1): {0: 2.0, 1: 2.1}}
-    for policy, value in at_a_quarter.items():
-        found[policy, page.QUARTER] = {0: value, 1: value + 0.1}
-    return found
+def read_with(**at_a_quarter):
+    """Claims from losses of two seeds, the second a little larger; the whole cache has 2."""
+    rows = []
+    for seed in range(2):
+        losses = {page.measure_name(page.WHOLE, 1): 2.0 + seed / 10}
+        for policy, value in at_a_quarter.items():
+            losses[page.measure_name(policy, page.QUARTER)] = value + seed / 10
+        row = safe_name(page.TEXT)
+        rows.append(Run(scale="cpu", part=slug(page.TEXT), row=row, seed=seed, measures=losses))
+    return {line.claim: line for line in page.CacheEviction().claims(Runs(tuple(rows)), "cpu")}
 
 
 @pytest.mark.parametrize(
-    ("tova", "near"), [(2.0, True), (2.02, True), (2.03, False), (1.9, True), (2.5, False)]
+    ("tova", "near"), [(2.0, True), (2.019, True), (2.03, False), (1.9, True), (2.5, False)]
 )
 def test_near_the_whole_cache_is_within_a_part_of_its_loss(tova, near):
-    claims = {c.claim: c.held for c in page.judged(losses(tova=tova))}
-    assert claims[f"tova at a quarter is near {page.WHOLE}"] == (near, near)
-    assert claims["tova at a quarter is better than window"] == ()
+    claims = read_with(tova=tova)
+    assert claims[f"tova at a quarter is near {page.WHOLE}"].held == (near, near)
+    assert claims["tova at a quarter is better than window"].held == ()
 
 
 def test_a_policy_is_better_where_its_loss_is_smaller():
-    found = page.judged(losses(window=2.4, sinks=2.5, h2o=2.1, tova=2.2))
-    held = {c.claim.replace(" at a quarter is better than ", " < "): c.held for c in found}
+    lines = read_with(window=2.4, sinks=2.5, h2o=2.1, tova=2.2)
+    held = {c.replace(" at a quarter is better than ", " < "): x.held for c, x in lines.items()}
     assert held["tova < window"] == held["tova < sinks"] == held["h2o < window"] == (True, True)
     assert held["tova < h2o"] == held["sinks < window"] == (False, False)
+    better = lines["tova at a quarter is better than window"]
+    assert better.differences == pytest.approx((0.2, 0.2))
 
 
-def test_what_is_lost_is_paired_with_the_whole_cache_of_the_same_seed():
-    (lost,) = page.above(losses(window=2.4)).values()
-    assert lost == {0: pytest.approx(0.4), 1: pytest.approx(0.4)}
+def test_what_is_lost_is_paired_with_the_whole_cache_of_the_same_run():
+    a, b = Path("a"), Path("b")
+    losses = {(page.WHOLE, 1): {a: 2.0, b: 2.1}, ("window", 4): {a: 2.4, b: 2.5}}
+    (lost,) = page.above(losses).values()
+    assert lost == {a: pytest.approx(0.4), b: pytest.approx(0.4)}
 
 
 @pytest.mark.slow
@@ -122,6 +134,12 @@ def test_the_page_is_written_with_every_policy(tmp_path, text, monkeypatch):
     assert recall.head[1:] == ["1/4", "all"]  # with less there is no room for all pairs
     assert all("±" in cell for row in recall.rows[1:] for cell in row[1:-1])
     assert all(len(claim.held) == 2 for claim in found.verdicts)
+    assert what.claims(found.runs, "cpu") == list(found.verdicts)
+    (text, recall) = (found.runs.part(name).rows for name in (page.TEXT, page.RECALL))
+    assert [run.seed for run in text] == [run.seed for run in recall] == [0, 1]
+    assert set(recall[0].measures) == {
+        page.measure_name(*at) for at in [(page.WHOLE, 1), *((p, 4) for p in page.POLICIES)]
+    }
     assert set(found.figures) == {"policies", "curves-tiny-shakespeare", "curves-mqar-4-pairs"}
 
 
