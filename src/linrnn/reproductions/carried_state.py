@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any, ClassVar
 
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
+from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import Judged, less
 from linrnn.reproductions._runs.language import (
     TEXT_NOTE,
@@ -32,6 +34,9 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "shuffled": {"order": "shuffled", "carry_state": False},
 }
 D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 64, 2, 2, 4096
+IN_TEST = {True: "kept in the test", False: "cleared in the test"}
+"""Measures of a run: its loss with the state kept from chunk to chunk, and with it cleared."""
+_SCALE = "with two layers of width 64"
 ROWS = 16  # streams the test text is read in: few, so that hardly any chunk begins without a past
 
 
@@ -78,23 +83,37 @@ class CarriedState(Reproduction):
     def run(self, setting: Setting) -> Findings:
         """Train every mixer in every way on every length of chunk; test each both ways."""
         outcomes: list[Outcome] = []
-        verdicts: list[Judged] = []
+        measures: dict[Path, dict[str, float]] = {}
         tables: list[Table] = []
         read: dict[int, BothWays] = {}
         for chunk in self.chunks:
-            outcome = train(f"chunks of {chunk}", self._rows(self.base(chunk)), setting)
+            outcome = train(_part(chunk), self._rows(self.base(chunk)), setting)
             outcomes.append(outcome)
             curves = read[chunk] = read_both_ways(outcome.rows, ROWS)
             tables.append(_losses(chunk, curves))
-            verdicts += judged(chunk, curves, self.mixers)
+            measures |= _measures(outcome, curves)
+        runs = Runs.of_page(setting.out, setting.scale, measures=measures)
         return Findings(
+            runs=runs,
             tables=(*tables, *(table(o, {}) for o in outcomes)),
             comparable="nothing was published; the rows of a table with each other.",
             notes=(TEXT_NOTE, *NOTES, one_rate(outcomes), *problems(*outcomes)),
             complete=not any(outcome.problem for outcome in outcomes),
             figures=self._figures(read),
-            verdicts=tuple(verdicts),
+            verdicts=tuple(self.claims(runs, setting.scale)),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether a state that is kept, in training and in the test, lowers the loss."""
+        return [
+            less(
+                f"{_part(chunk)}: a kept state helps {mixer}",
+                "expected, no result",
+                runs.part(_part(chunk)).values(label(mixer, "kept"), IN_TEST[True]),
+                runs.part(_part(chunk)).values(label(mixer, "cleared"), IN_TEST[False]),
+            )._replace(unit="nats per character", scale=_SCALE)
+            for chunk, mixer in product(self.chunks, self.mixers)
+        ]
 
     def _rows(self, base: Config) -> dict[str, Config]:
         return {
@@ -146,17 +165,18 @@ def label(mixer: str, arm: str) -> str:
     return f"{mixer}, {arm}"
 
 
-def judged(chunk: int, curves: BothWays, mixers: Sequence[str]) -> list[Judged]:
-    """Whether a state that is kept, in training and in the test, lowers the loss, seed by seed."""
-    verdicts = []
-    for mixer in mixers:
-        arms = ((label(mixer, "kept"), True), (label(mixer, "cleared"), False))
-        carried, cleared = (
-            {seed: whole(curve) for seed, curve in curves.get(arm, {}).items()} for arm in arms
-        )
-        claim = f"chunks of {chunk}: a kept state helps {mixer}"
-        verdicts.append(less(claim, "expected, no result", carried, cleared))
-    return verdicts
+def _part(chunk: int) -> str:
+    return f"chunks of {chunk}"
+
+
+def _measures(outcome: Outcome, curves: BothWays) -> dict[Path, dict[str, float]]:
+    """Losses of the test, both ways, by the folder of a run."""
+    return {
+        folder: {IN_TEST[way]: whole(curves[row.label, way][seed]) for way in IN_TEST}
+        for row in outcome.rows
+        for seed, folder in enumerate(row.folders)
+        if seed in curves.get((row.label, True), {})
+    }
 
 
 def _losses(chunk: int, curves: BothWays) -> Table:
@@ -167,8 +187,8 @@ def _losses(chunk: int, curves: BothWays) -> Table:
         )
         first = mean_of([curve[0].loss for curve in curves[name, True].values()])
         cells.append([name, carried.text, cleared.text, first.text])
-    head = ["model, state in training", "kept in the test", "cleared in the test"]
-    title = f"Chunks of {chunk}: test loss (nats per character), mean ± s.e."
+    head = ["model, state in training", *IN_TEST.values()]
+    title = f"{_part(chunk).capitalize()}: test loss (nats per character), mean ± s.e."
     return Table(title, [*head, "first position, kept"], cells)
 
 

@@ -1,13 +1,16 @@
 """Recurrent back-propagation by its solvers, on a Hopfield network that completes images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any, ClassVar, Literal
 
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import at_an_end, safe_name
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
-from linrnn.reproductions._page.verdict import Judged
-from linrnn.reproductions._runs.hopfield import PUBLISHED, Memory, Rule, Run, trained
+from linrnn.reproductions._page.runs import Runs, seed_by_seed, slug
+from linrnn.reproductions._page.verdict import EDGE, Judged, less, margin
+from linrnn.reproductions._runs.hopfield import PUBLISHED, Memory, Rule, Training, trained
 from linrnn.train.figures import legend_below, new_figure, over_seeds
 from linrnn.train.styles import dense_styles
 
@@ -37,8 +40,10 @@ def rules(updates: int) -> Mapping[str, Rule]:
 _LIAO = "Liao et al. 2018, arXiv:1803.06396"
 Case = tuple[float, float]
 """A slope and a learning rate."""
-Runs = Mapping[str, Sequence[Run]]
+Trainings = Mapping[str, Sequence[Training]]
 """By rule, one for each seed."""
+LEFT_OUT, WRONG, SHOWN, RADIUS = "steps left out", "pixels wrong", "pixels gone", "radius"
+"""Measures of a run: a count, two shares of the pixels, and the largest eigenvalue of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,39 +112,49 @@ class NeumannHopfield(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train by every rule, at every slope and rate."""
-        size = SIZES[setting.scale] if self.size is None else self.size
-        runs_by_case: dict[Case, Runs] = {}
+        size = self._size(setting.scale)
+        by_case: dict[Case, Trainings] = {}
         for slope in size.slopes:
             memory = size.memory(slope)
             for rate in size.rates:
-                runs_by_case[slope, rate] = {
+                by_case[slope, rate] = {
                     label: [trained(memory, rule, rate, seed) for seed in setting.seeds]
                     for label, rule in rules(memory.updates).items()
                 }
-                setting.say(f"slope {slope:g}, rate {rate:g}: {_said(runs_by_case[slope, rate])}")
-        best = {slope: chosen(runs_by_case, slope) for slope in size.slopes}
+                setting.say(f"slope {slope:g}, rate {rate:g}: {_said(by_case[slope, rate])}")
+        runs = Runs(tuple(_runs(by_case, size, setting)))
         return Findings(
             tables=(
-                _table("Steps left out of those taken, by seed", runs_by_case, _left_out),
-                _table("Loss of whole images at the end, by seed", runs_by_case, _losses),
+                _table("Steps left out of those taken, by seed", by_case, _left_out),
+                _table("Loss of whole images at the end, by seed", by_case, _losses),
                 _table(
-                    "Pixels wrong with half the ink gone (%), by seed",
-                    runs_by_case,
-                    _wrongs,
-                    DAMAGED,
+                    "Pixels wrong with half the ink gone (%), by seed", by_case, _wrongs, DAMAGED
                 ),
-                _table("Largest eigenvalue of an update at the end, by seed", runs_by_case, _radii),
+                _table("Largest eigenvalue of an update at the end, by seed", by_case, _radii),
             ),
+            runs=runs,
             comparable=(
                 "the statements: images are smaller, all ten make a batch, and the published "
                 "curves are of one learning rate."
             ),
             notes=notes(size),
-            verdicts=tuple(
-                line for slope in size.slopes for line in judged(runs_by_case, slope, best)
-            ),
-            figures={"losses": _figure(runs_by_case, len(setting.seeds))},
+            verdicts=tuple(self.claims(runs, setting.scale)),
+            figures={"losses": _figure(by_case, len(setting.seeds))},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The statements at each slope, seed by seed."""
+        words = _SCALES[scale]
+        return [line for slope in self._size(scale).slopes for line in judged(runs, slope, words)]
+
+    def _size(self, scale: str) -> Size:
+        return SIZES[scale] if self.size is None else self.size
+
+
+_SCALES = {
+    "cpu": "with images and a network of a twelfth of the published size, in 3 % of the steps",
+    "mnist": "with the published network, in a tenth of the steps",
+}
 
 
 def notes(size: Size) -> tuple[str, ...]:
@@ -165,45 +180,104 @@ def notes(size: Size) -> tuple[str, ...]:
     )
 
 
-def chosen(runs_by_case: Mapping[Case, Runs], slope: float) -> dict[str, float]:
-    """For each rule the rate with the smallest mean loss, among those without a step left out."""
-    rates = [rate for case_slope, rate in runs_by_case if case_slope == slope]
+def _runs(by_case: Mapping[Case, Trainings], size: Size, setting: Setting) -> Iterator[Run]:
+    for (slope, rate), trainings in by_case.items():
+        for label, by_seed in trainings.items():
+            for seed, training in zip(setting.seeds, by_seed, strict=True):
+                measures = {
+                    LEFT_OUT: len(training.left_out), WRONG: training.wrong,
+                    SHOWN: training.damaged, RADIUS: training.radius,
+                }  # fmt: skip
+                yield Run(
+                    scale=setting.scale, part=_part(slope), row=safe_name(label), seed=seed,
+                    lr=rate, steps=size.steps, metric="loss", validation=training.loss,
+                    test=training.loss, measures=measures,
+                )  # fmt: skip
 
-    def rank(label: str, rate: float) -> tuple[bool, float]:
-        runs = runs_by_case[slope, rate][label]
-        return any(run.left_out for run in runs), mean(run.loss for run in runs)
 
-    labels = list(runs_by_case[slope, rates[0]])
-    return {label: min(rates, key=lambda rate: rank(label, rate)) for label in labels}
+def _part(slope: float) -> str:
+    return slug(f"slope {slope:g}")
 
 
-def judged(
-    runs_by_case: Mapping[Case, Runs], slope: float, best: Mapping[float, Mapping[str, float]]
-) -> list[Judged]:
-    """Claims at a slope, seed by seed."""
-    cases = [runs for (case_slope, _), runs in runs_by_case.items() if case_slope == slope]
-    seeds = range(len(cases[0][NEUMANN]))
-    best_runs = {label: runs_by_case[slope, rate][label] for label, rate in best[slope].items()}
+class _Rule:
+    """Runs of a rule at a slope, by learning rate and seed."""
+
+    def __init__(self, runs: Runs, slope: float, label: str) -> None:
+        self.runs: dict[float, dict[int, Run]] = {}
+        for run in runs.rows:
+            if (run.part, run.row) == (_part(slope), safe_name(label)):
+                self.runs.setdefault(run.lr, {})[run.seed] = run
+
+    def left_out(self) -> dict[int, dict[float, float]]:
+        """Steps left out, by seed and rate."""
+        counts: dict[int, dict[float, float]] = {}
+        for rate, by_seed in self.runs.items():
+            for seed, run in by_seed.items():
+                counts.setdefault(seed, {})[rate] = run.measures[LEFT_OUT]
+        return counts
+
+    def best(self) -> dict[int, Run]:
+        """At the rate with the smallest mean loss, of those at which no step was left out."""
+        return self.runs[self._rate()] if self.runs else {}
+
+    def _rate(self) -> float:
+        def rank(rate: float) -> tuple[bool, float]:
+            runs = self.runs[rate].values()
+            return any(run.measures[LEFT_OUT] for run in runs), mean(run.test for run in runs)
+
+        return min(self.runs, key=rank)
+
+    def losses(self) -> dict[int, float]:
+        """Of the best rate."""
+        return {seed: run.test for seed, run in self.best().items()}
+
+    def edge(self) -> str:
+        """Why its loss decides nothing, where the best rate is an end of those tried."""
+        return EDGE if self.runs and at_an_end(self._rate(), self.runs) else ""
+
+
+def judged(runs: Runs, slope: float, scale: str) -> list[Judged]:
+    """Claims at a slope, seed by seed.
+
+    Args:
+        runs: of all slopes.
+        slope: of the units.
+        scale: beside the published one.
+    """
+    where = f"slope {slope:g}: "
+    of = {label: _Rule(runs, slope, label) for label in rules(WINDOW)}
 
     def stable(label: str) -> Judged:
-        holds = tuple(not any(runs[label][i].left_out for runs in cases) for i in seeds)
-        return Judged(f"slope {slope:g}: {label} leaves no step out at any rate", _LIAO, holds)
+        holds = tuple(not any(counts.values()) for counts in of[label].left_out().values())
+        claim = f"{where}{label} leaves no step out at any rate"
+        return Judged(claim, _LIAO, holds, scale=scale)
 
     def alike(rule: str, rival: str) -> Judged:
-        pairs = [(best_runs[rule][i].loss, best_runs[rival][i].loss) for i in seeds]
-        holds = tuple(abs(a - b) < MARGIN * max(a, b) for a, b in pairs)
-        return Judged(f"slope {slope:g}: {rule} ends within a tenth of {rival}", _LIAO, holds)
+        apart = seed_by_seed(
+            lambda a, b: (a - b) / max(a, b), of[rule].losses(), of[rival].losses()
+        )
+        claim = f"{where}{rule} ends within a tenth of {rival}"
+        holds = tuple(abs(x) < MARGIN for x in apart.values())
+        return Judged(
+            claim, _LIAO, holds, differences=tuple(apart.values()), unit="of the larger loss",
+            within=MARGIN, scale=scale, why_not=of[rule].edge() or of[rival].edge(),
+        )  # fmt: skip
 
     def alone(fails: str, rival: str) -> Judged:
-        holds = tuple(
-            any(runs[fails][i].left_out and not runs[rival][i].left_out for runs in cases)
-            for i in seeds
+        failing, stable = of[fails].left_out(), of[rival].left_out()
+        holds = seed_by_seed(
+            lambda a, b: any(a[rate] and not b[rate] for rate in a), failing, stable
         )
-        claim = f"slope {slope:g}: at some rate {fails} leaves steps out and {rival} none"
-        return Judged(claim, _LIAO, holds)
+        claim = f"{where}at some rate {fails} leaves steps out and {rival} none"
+        return Judged(claim, _LIAO, tuple(holds.values()), scale=scale)
 
-    better = tuple(best_runs[NEUMANN][i].loss < best_runs[ITERATION][i].loss for i in seeds)
-    completed = tuple(run.wrong < run.damaged for run in best_runs[NEUMANN])
+    claim = f"{where}{NEUMANN} has a smaller loss than {ITERATION}"
+    better = less(claim, _LIAO, of[NEUMANN].losses(), of[ITERATION].losses())
+    restored = {
+        seed: 100 * (run.measures[SHOWN] - run.measures[WRONG])
+        for seed, run in of[NEUMANN].best().items()
+    }
+    completes = f"{where}{NEUMANN} completes damaged images"
     return [
         alone(ITERATION, NEUMANN),
         alone(ITERATION, CONJUGATE),
@@ -211,52 +285,54 @@ def judged(
         stable(CONJUGATE),
         alike(NEUMANN, TRUNCATED),
         alike(NEUMANN, "BPTT"),
-        Judged(f"slope {slope:g}: {NEUMANN} has a smaller loss than {ITERATION}", _LIAO, better),
-        Judged(f"slope {slope:g}: {NEUMANN} completes damaged images", "ours", completed),
+        better._replace(
+            unit="of the loss", scale=scale, why_not=of[NEUMANN].edge() or of[ITERATION].edge()
+        ),
+        margin(completes, "ours", restored, unit="% of the pixels", scale=scale),
     ]
 
 
-def _said(runs: Runs) -> str:
-    return "; ".join(f"{label} {_losses(seeds)}" for label, seeds in runs.items())
+def _said(trainings: Trainings) -> str:
+    return "; ".join(f"{label} {_losses(seeds)}" for label, seeds in trainings.items())
 
 
-def _left_out(runs: Sequence[Run]) -> str:
+def _left_out(runs: Sequence[Training]) -> str:
     return ", ".join(
         f"{len(run.left_out)} from {run.left_out[0]} on" if run.left_out else "0" for run in runs
     )
 
 
-def _losses(runs: Sequence[Run]) -> str:
+def _losses(runs: Sequence[Training]) -> str:
     return ", ".join(f"{run.loss:.3g}" for run in runs)
 
 
-def _wrongs(runs: Sequence[Run]) -> str:
+def _wrongs(runs: Sequence[Training]) -> str:
     return ", ".join(f"{100 * run.wrong:.1f}" for run in runs)
 
 
-def _radii(runs: Sequence[Run]) -> str:
+def _radii(runs: Sequence[Training]) -> str:
     return ", ".join(f"{run.radius:.2f}" for run in runs)
 
 
-def _table(title: str, runs_by_case: Mapping[Case, Runs], cell: Any, shown: str = "") -> Table:
-    labels = list(next(iter(runs_by_case.values())))
+def _table(title: str, by_case: Mapping[Case, Trainings], cell: Any, shown: str = "") -> Table:
+    labels = list(next(iter(by_case.values())))
     rows = [
         [f"slope {slope:g}, rate {rate:g}", *(cell(runs[label]) for label in labels)]
-        for (slope, rate), runs in runs_by_case.items()
+        for (slope, rate), runs in by_case.items()
     ]
     if shown:
-        for row, runs in zip(rows, runs_by_case.values(), strict=True):
+        for row, runs in zip(rows, by_case.values(), strict=True):
             row.append(", ".join(f"{100 * run.damaged:.1f}" for run in runs[labels[0]]))
     return Table(title, ["units and training", *labels, *([shown] if shown else [])], rows)
 
 
-def _figure(runs_by_case: Mapping[Case, Runs], seeds: int) -> Any:
-    slopes = list(dict.fromkeys(slope for slope, _ in runs_by_case))
-    rates = list(dict.fromkeys(rate for _, rate in runs_by_case))
+def _figure(by_case: Mapping[Case, Trainings], seeds: int) -> Any:
+    slopes = list(dict.fromkeys(slope for slope, _ in by_case))
+    rates = list(dict.fromkeys(rate for _, rate in by_case))
     figure = new_figure(3.2 * len(rates) + 0.6, 2.8 * len(slopes) + 0.4)
     panels = figure.subplots(len(slopes), len(rates), sharex=True, sharey=True, squeeze=False)
-    looks = dense_styles(list(next(iter(runs_by_case.values()))))
-    for (slope, rate), runs in runs_by_case.items():
+    looks = dense_styles(list(next(iter(by_case.values()))))
+    for (slope, rate), runs in by_case.items():
         axes = panels[slopes.index(slope)][rates.index(rate)]
         for label, several in runs.items():
             steps = [step for step, _ in several[0].curve]

@@ -50,6 +50,12 @@ def test_carried_state_tests_every_model_both_ways(tmp_path):
         ("contiguous", False),
         ("shuffled", False),
     ]
+    (claim,) = found.verdicts
+    assert what.claims(found.runs, "cpu") == [claim]
+    kept, cleared = (
+        float(rows[f"lru, {arm}"][at].split()[0]) for arm, at in (("kept", 0), ("cleared", 1))
+    )
+    assert sum(claim.differences) / 2 == pytest.approx(cleared - kept, abs=2e-3)
     assert list(found.figures) == ["positions"]
     figure = found.figures["positions"]
     assert [axes.get_title() for axes in figure.axes] == ["lru, chunks of 8"]

@@ -1,6 +1,7 @@
 """A Hopfield network and its rules: the equation, what is left out, the verdicts, a small run."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,17 @@ import torch
 from linrnn.learn import Batch, Loop, build
 from linrnn.reproductions import Setting
 from linrnn.reproductions import neumann_hopfield as page
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import EDGE
 from linrnn.reproductions._runs import hopfield
-from linrnn.reproductions._runs.hopfield import Hopfield, Memory, Run, trained, without_half, wrong
+from linrnn.reproductions._runs.hopfield import (
+    Hopfield,
+    Memory,
+    Training,
+    trained,
+    without_half,
+    wrong,
+)
 
 SMALL = Memory(hidden=6, steps=3, updates=25)
 
@@ -23,12 +33,15 @@ def network(slope=1.0, size=1.0):
     return model
 
 
-def run(loss, left_out=(), wrong=0.0):
-    return Run([(0, 1.0), (5, loss)], list(left_out), wrong, 0.2, 0.5)
+def training(loss, left_out=(), wrong=0.0):
+    return Training([(0, 1.0), (5, loss)], list(left_out), wrong, 0.2, 0.5)
 
 
-def claims(judged):
-    return {line.claim.split(": ", 1)[1]: line.held for line in judged}
+def claims(by_case):
+    """Claims at slope 4 from trainings by case and rule, by what they say."""
+    setting = Setting(scale="cpu", seeds=(0, 1), out=Path())
+    runs = Runs(tuple(page._runs(by_case, page.Size(), setting)))
+    return {line.claim.split(": ", 1)[1]: line for line in page.judged(runs, 4.0, "small")}
 
 
 def test_updates_are_those_of_one_symmetric_matrix_with_the_image_clamped():
@@ -109,26 +122,33 @@ def test_training_lowers_the_loss_and_leaves_nothing_out():
 
 
 def test_claims_are_judged_by_seed_and_at_the_rate_where_nothing_is_left_out():
-    good, bad = [run(0.1), run(0.2)], [run(0.05, [3]), run(0.05)]
+    good, bad = [training(0.1), training(0.2)], [training(0.05, [3]), training(0.05)]
     fast = dict.fromkeys(page.rules(9), good) | {page.ITERATION: bad}
-    worse = [run(0.3), run(0.3)]
-    slow = dict.fromkeys(page.rules(9), worse) | {page.TRUNCATED: [run(0.105)] * 2}
-    found = {(4.0, 0.01): fast, (4.0, 0.001): slow}
-    best = {4.0: page.chosen(found, 4.0)}
-    assert best[4.0][page.ITERATION] == 0.001
-    assert best[4.0][page.NEUMANN] == 0.01
-    assert best[4.0][page.TRUNCATED] == 0.001
-    said = claims(page.judged(found, 4.0, best))
-    assert said[f"{page.NEUMANN} leaves no step out at any rate"] == (True, True)
+    worse = [training(0.3), training(0.3)]
+    slow = dict.fromkeys(page.rules(9), worse) | {page.TRUNCATED: [training(0.105)] * 2}
+    lines = claims({(4.0, 0.01): fast, (4.0, 0.001): slow})
+    held = {claim: line.held for claim, line in lines.items()}
+    assert held[f"{page.NEUMANN} leaves no step out at any rate"] == (True, True)
     alone = f"at some rate {page.ITERATION} leaves steps out and {page.NEUMANN} none"
-    assert said[alone] == (True, False)
-    assert said[f"{page.NEUMANN} completes damaged images"] == (True, True)
-    assert said[f"{page.NEUMANN} ends within a tenth of {page.TRUNCATED}"] == (True, False)
-    assert said[f"{page.NEUMANN} has a smaller loss than {page.ITERATION}"] == (True, True)
-    worse = {label: [run(0.1, [1], 0.3)] * 2 for label in page.rules(9)}
-    only = {(4.0, 0.01): worse}
-    said = claims(page.judged(only, 4.0, {4.0: page.chosen(only, 4.0)}))
-    assert said[alone] == said[f"{page.NEUMANN} completes damaged images"] == (False, False)
+    assert held[alone] == (True, False)
+    restored = lines[f"{page.NEUMANN} completes damaged images"]
+    assert restored.held == (True, True)
+    assert restored.differences == pytest.approx((20, 20))
+    assert held[f"{page.NEUMANN} ends within a tenth of {page.TRUNCATED}"] == (True, False)
+    # without a step left out, the iteration's best is that of the small rate
+    better = lines[f"{page.NEUMANN} has a smaller loss than {page.ITERATION}"]
+    assert better.differences == pytest.approx((0.2, 0.1))
+    worse = {label: [training(0.1, [1], 0.3)] * 2 for label in page.rules(9)}
+    held = {claim: line.held for claim, line in claims({(4.0, 0.01): worse}).items()}
+    assert held[alone] == held[f"{page.NEUMANN} completes damaged images"] == (False, False)
+
+
+def test_a_loss_at_an_end_of_the_rates_decides_nothing():
+    same, good = ({label: [training(loss)] * 2 for label in page.rules(9)} for loss in (0.2, 0.1))
+    middle = claims({(4.0, 1e-3): same, (4.0, 3e-3): good, (4.0, 1e-2): same})
+    end = claims({(4.0, 1e-3): same, (4.0, 3e-3): same, (4.0, 1e-2): good})
+    claim = f"{page.NEUMANN} ends within a tenth of BPTT"
+    assert (middle[claim].why_not, end[claim].why_not) == ("", EDGE)
 
 
 def test_a_small_run_leaves_the_whole_page(tmp_path):
@@ -141,5 +161,7 @@ def test_a_small_run_leaves_the_whole_page(tmp_path):
     assert [table.head[-1] for table in found.tables] == [*[page.CONJUGATE] * 2, page.DAMAGED,
         page.CONJUGATE]  # fmt: skip
     assert len(found.verdicts) == 16
+    assert page.NeumannHopfield(size).claims(found.runs, "cpu") == list(found.verdicts)
+    assert len(found.runs.rows) == 2 * 2 * 5 * 2
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert set(found.figures) == {"losses"}

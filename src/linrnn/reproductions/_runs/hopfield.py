@@ -117,7 +117,7 @@ class Rule:
     """Whether it is given as many inputs as there are updates, or one, which it holds."""
 
 
-class Run(NamedTuple):
+class Training(NamedTuple):
     """Results of one training run."""
 
     curve: list[tuple[int, float]]
@@ -152,7 +152,7 @@ def wrong(answer: Tensor, pictures: Tensor) -> float:
     return float(((answer > INK).float() != pictures).float().mean())
 
 
-def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
+def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Training:
     """Learn to answer with the image that is held, by Adam; the gradient is found by a rule.
 
     A step whose gradient the learner refuses, or whose gradient is not finite, is left out.
@@ -184,7 +184,7 @@ def trained(memory: Memory, rule: Rule, rate: float, seed: int) -> Run:
     damaged = without_half(pictures, torch.Generator().manual_seed(seed))
     radius = model.radius(pictures, memory.updates)
     error, damaged_error = wrong(answer(damaged), pictures), wrong(damaged, pictures)
-    return Run(curve, left_out, error, damaged_error, radius)
+    return Training(curve, left_out, error, damaged_error, radius)
 
 
 def _answering(model: Hopfield, updates: int) -> Callable[[Tensor], Tensor]:
