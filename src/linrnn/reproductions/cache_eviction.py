@@ -284,11 +284,11 @@ def _table(title: str, results: ValuesByPolicy, scale: float, form: str) -> Tabl
     return Table(title, ["policy", *(_fraction(part) for part in parts)], rows)
 
 
-def _cell(seeds: Mapping[int, float], scale: float, form: str) -> str:
-    if not seeds:
+def _cell(by_run: Mapping[Path, float], scale: float, form: str) -> str:
+    if not by_run:
         return ""
-    mean = mean_of([scale * value for value in seeds.values()])
-    return f"{mean.value:{form}}" + (f" ± {mean.error:{form}}" if len(seeds) > 1 else "")
+    mean = mean_of([scale * value for value in by_run.values()])
+    return f"{mean.value:{form}}" + (f" ± {mean.error:{form}}" if len(by_run) > 1 else "")
 
 
 def _fraction(part: int) -> str:

@@ -1,6 +1,7 @@
 """A small trained Hyena, and small recurrences that replace its filters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -9,10 +10,13 @@ import torch
 
 from linrnn.backbone import SequenceModel
 from linrnn.compare import Row
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.distillation import distill_orders
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, along
+from linrnn.reproductions._page.runs import Part, Runs, decades, seed_by_seed, slug
+from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.language import TEXT_NOTE, mean_of, small, with_model
 from linrnn.reproductions._runs.timing import Call, Timing, Turns, digits, published_on_gpu, sooner
 from linrnn.reproductions._runs.trained import problems, train
@@ -39,6 +43,9 @@ STEPS = 256
 """Steps in a row that are timed: one of every 256 steps of Hyena makes a block."""
 STEADY_FACTOR = 1.25
 BEFORE, AFTER = "hyena", "laughing_hyena"
+TEXT, TIMED = "tiny Shakespeare", "steps"
+SECONDS = "seconds"
+_SCALE = "with two layers of width 64"
 
 
 class Seed(NamedTuple):
@@ -101,9 +108,13 @@ class Distillation(Reproduction):
 
     def run(self, setting: Setting) -> Findings:
         """Train, distil at every order, and time steps."""
-        outcome = train("tiny Shakespeare", {"hyena": self.base}, setting)
-        seeds = [self._distilled(folder, setting) for folder in _finished(outcome.rows)]
+        outcome = train(TEXT, {BEFORE: self.base}, setting)
+        distilled = {f: self._distilled(f, setting) for f in _finished(outcome.rows)}
+        seeds = [*distilled.values()]
         times = self._times(setting)
+        measures = {folder: _measures(seed) for folder, seed in distilled.items()}
+        trained = Runs.of_page(setting.out, setting.scale, measures=measures)
+        runs = Runs((*trained.rows, *_rounds(times, setting.scale)))
         tables = [
             *([_orders(seeds)] if seeds else []),
             _steps(times, self.steps),
@@ -118,9 +129,15 @@ class Distillation(Reproduction):
             ),
             notes=(TEXT_NOTE, *NOTES, one_rate([outcome]), *problems(outcome)),
             complete=not outcome.problem,
-            verdicts=(*judged(seeds), *judged_steps(times)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures=figures,
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The statements about loss and speed, seed by seed and round by round."""
+        orders = judged(runs.part(TEXT, _SCALE), self.orders)
+        return [*orders, *judged_steps(runs.part(TIMED), self.positions)]
 
     def _distilled(self, folder: Path, setting: Setting) -> Seed:
         run = open_run(folder)
@@ -241,45 +258,89 @@ def _cell(timing: Timing, floats: int) -> str:
     return f"{digits(1e3 * timing.median)}; {floats:,}"
 
 
-def judged(seeds: Sequence[Seed]) -> list[Judged]:
-    """Judge the claims about orders, model by model."""
+def _measures(seed: Seed) -> dict[str, float]:
+    """What was measured of a distilled model, by name."""
+    measures = {}
+    for fit in seed.fits:
+        measures[_rise(fit.order)] = fit.score.loss - seed.before.loss
+        measures[_error(fit.order)] = fit.outputs
+    return measures
+
+
+def _rise(order: int) -> str:
+    return f"rise of the loss, order {order}"
+
+
+def _error(order: int) -> str:
+    return f"error of outputs, order {order}"
+
+
+def _rounds(times: Mapping[tuple[str, int], tuple[Timing, int]], scale: str) -> Iterator[Run]:
+    for (mixer, position), (timing, floats) in times.items():
+        for i, seconds in enumerate(timing.seconds):
+            yield Run(
+                scale=scale, part=slug(TIMED), row=safe_name(_row(mixer, position)), seed=i,
+                mixer=mixer, state=floats, measures={SECONDS: seconds},
+            )  # fmt: skip
+
+
+def _row(mixer: str, position: int) -> str:
+    return f"{mixer}, {position}"
+
+
+def judged(part: Part, orders: Sequence[int]) -> list[Judged]:
+    """Judge the claims about orders, model by model.
+
+    Args:
+        part: of the trained models.
+        orders: in rising order.
+    """
     verdicts = []
     for order in ENOUGH:
-        holds = [
-            fit.score.loss - seed.before.loss <= SUFFICES
-            for seed in seeds
-            for fit in seed.fits
-            if fit.order == order
-        ]
+        rises = part.values(BEFORE, _rise(order))
         verdicts.append(
-            Judged(f"order {order} suffices", "no loss in quality; the order is ours", tuple(holds))
+            margin(
+                f"order {order} suffices",
+                "no loss in quality; the order is ours",
+                {seed: 1e3 * (SUFFICES - rise) for seed, rise in rises.items()},
+                unit="thousandths of a nat, below one",
+                scale=part.scale,
+            )
         )
-    falls = [along([-fit.outputs for fit in seed.fits]) for seed in seeds]
-    return [
-        *verdicts,
-        Judged("the error of the outputs falls with the order", "ours", tuple(falls)),
-    ]
+    errors = [part.values(BEFORE, _error(order)) for order in orders]
+    falls = seed_by_seed(
+        lambda *errors: min(decades(after, before) for before, after in pairwise(errors)), *errors
+    )
+    claim, unit = "the error of the outputs falls with the order", "decades, the smallest fall"
+    return [*verdicts, margin(claim, "ours", falls, unit=unit, scale=part.scale)]
 
 
-def judged_steps(times: Mapping[tuple[str, int], tuple[Timing, int]]) -> list[Judged]:
+def judged_steps(part: Part, positions: Sequence[int]) -> list[Judged]:
     """Judge the claims about the time of a step, round by round.
 
     Args:
-        times: by model and position.
+        part: of the rounds.
+        positions: in rising order.
     """
-    timings = {key: timing for key, (timing, _) in times.items()}
-    positions = sorted({position for _, position in times})
-    rounds = zip(*(timings[AFTER, position].seconds for position in positions), strict=False)
-    steady = tuple(max(seconds) <= STEADY_FACTOR * min(seconds) for seconds in rounds)
+    seconds = {
+        (mixer, position): part.values(_row(mixer, position), SECONDS)
+        for mixer in (BEFORE, AFTER)
+        for position in positions
+    }
+    spreads = seed_by_seed(
+        lambda *each: decades(max(each) / min(each), STEADY_FACTOR),
+        *(seconds[AFTER, position] for position in positions),
+    )
     claim = "after, a step costs as much however much was read"
+    steady = margin(claim, "by its making", spreads, unit=f"decades below {STEADY_FACTOR:g}")
     return [
-        Judged(claim, "by its making", steady, "rounds"),
+        steady._replace(each="rounds"),
         *(
             sooner(
                 f"after {position:,} steps one costs less than before distillation",
                 published_on_gpu("1.5 times the tokens a second"),
-                timings[AFTER, position],
-                timings[BEFORE, position],
+                Timing(tuple(seconds[AFTER, position].values())),
+                Timing(tuple(seconds[BEFORE, position].values())),
             )
             for position in positions
         ),

@@ -265,11 +265,12 @@ def judged(runs: Runs, slope: float, scale: str) -> list[Judged]:
 
     def alone(fails: str, rival: str) -> Judged:
         failing, stable = of[fails].left_out(), of[rival].left_out()
-        holds = seed_by_seed(
-            lambda a, b: any(a[rate] and not b[rate] for rate in a), failing, stable
+        holds = tuple(
+            any(counts[rate] and not stable[seed][rate] for rate in counts)
+            for seed, counts in failing.items()
         )
         claim = f"{where}at some rate {fails} leaves steps out and {rival} none"
-        return Judged(claim, _LIAO, tuple(holds.values()), scale=scale)
+        return Judged(claim, _LIAO, holds, scale=scale)
 
     claim = f"{where}{NEUMANN} has a smaller loss than {ITERATION}"
     better = less(claim, _LIAO, of[NEUMANN].losses(), of[ITERATION].losses())

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from linrnn.compare.run_table import Run
 from linrnn.reproductions import Setting, distillation
+from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.reproductions._runs.language import small, with_model
 from linrnn.reproductions._runs.timing import Timing, Turns
 from linrnn.reproductions.distillation import Distillation, Seed
@@ -46,7 +48,11 @@ def test_a_model_is_trained_and_distilled_at_every_order(tmp_path):
     assert after[0] == after[1]
     claims = {judged.claim: judged for judged in found.verdicts}
     assert len(claims) == len(found.verdicts) == 2 + 1 + 1 + 2
-    assert len(claims["the error of the outputs falls with the order"].held) == 2
+    assert page().claims(found.runs, "cpu") == list(found.verdicts)
+    falls = claims["the error of the outputs falls with the order"]
+    ratio = float(orders.rows[0][4]) / float(orders.rows[1][4])
+    assert falls.held == (True, True)
+    assert sum(falls.differences) / 2 == pytest.approx(math.log10(ratio), rel=0.1)
     assert claims["after 40 steps one costs less than before distillation"].each == "rounds"
     assert "orders" in found.figures
     again = page().run(setting)  # goes on with what was trained
@@ -77,9 +83,19 @@ def fit(order, loss, outputs):
     return OrderFit(order=order, layers=(), outputs=outputs, score=score, n_state=1)
 
 
-def seed(*losses):
-    fits = [fit(o, loss, 1 / o) for o, loss in zip((16, 32), losses, strict=True)]
+def seed(*losses, outputs=(1 / 16, 1 / 32)):
+    fits = [fit(*each) for each in zip((16, 32), losses, outputs, strict=True)]
     return Seed(fit(0, 1.0, 0.0).score, tuple(fits))
+
+
+def claims(*seeds):
+    part = slug(distillation.TEXT)
+    rows = [
+        Run(scale="cpu", part=part, row="hyena", seed=i, measures=distillation._measures(each))
+        for i, each in enumerate(seeds)
+    ]
+    judged = distillation.judged(Runs(tuple(rows)).part(distillation.TEXT), (16, 32))
+    return {line.claim: line for line in judged}
 
 
 @pytest.mark.parametrize(
@@ -91,16 +107,16 @@ def seed(*losses):
     ],
 )
 def test_an_order_suffices_where_it_costs_no_loss(seeds, first, second):
-    found = {judged.claim: judged.held for judged in distillation.judged(seeds)}
-    assert found["order 16 suffices"] == first
-    assert found["order 32 suffices"] == second
-    assert found["the error of the outputs falls with the order"] == (True,) * len(seeds)
+    lines = claims(*seeds)
+    assert lines["order 16 suffices"].held == first
+    assert lines["order 32 suffices"].held == second
+    assert lines["the error of the outputs falls with the order"].held == (True,) * len(seeds)
 
 
 def test_errors_that_rise_again_are_seen():
-    rising = Seed(fit(0, 1.0, 0.0).score, (fit(16, 1.0, 0.1), fit(32, 1.0, 0.2)))
-    falls = distillation.judged([rising, seed(1.0, 1.0)])[-1]
-    assert falls.held == (False, True)
+    rising = seed(1.0, 1.0, outputs=(0.1, 0.2))
+    falls = claims(rising, seed(1.0, 1.0))["the error of the outputs falls with the order"]
+    assert falls.differences == pytest.approx((-math.log10(2), math.log10(2)))
 
 
 def test_steps_are_compared_round_by_round():
@@ -108,10 +124,12 @@ def test_steps_are_compared_round_by_round():
         ("hyena", 1): (3.0, 0.5), ("hyena", 2): (4.0, 4.0),
         ("laughing_hyena", 1): (1.0, 1.0), ("laughing_hyena", 2): (1.1, 2.0),
     }  # fmt: skip
-    alike, *cheaper = distillation.judged_steps({k: (Timing(s), 1) for k, s in seconds.items()})
+    rounds = distillation._rounds({k: (Timing(s), 1) for k, s in seconds.items()}, "cpu")
+    part = Runs(tuple(rounds)).part(distillation.TIMED)
+    alike, *cheaper = distillation.judged_steps(part, (1, 2))
     assert alike.held == (True, False)
     assert [judged.held for judged in cheaper] == [(True, False), (True, True)]
-    assert alike.each == "rounds"
+    assert {judged.each for judged in (alike, *cheaper)} == {"rounds"}
 
 
 def test_the_timed_models_are_of_the_sizes_of_the_trained_one(tmp_path):
