@@ -39,7 +39,10 @@ class Reading(NamedTuple):
     def scale(self) -> str:
         """Beside what the published numbers were trained on, in words."""
         windows = "every window" if self.every == 1 else f"one of {self.every} windows"
-        return f"on the published series, split and horizons, with {windows} of training"
+        return (
+            f"on the published series, split and horizons, with {windows} of training, and seeds "
+            "that differ in the modes alone"
+        )
 
 
 SETS: Mapping[str, Reading] = {"ETTh1": Reading(24, 1), "ETTm1": Reading(96, 4)}

@@ -315,7 +315,7 @@ def judged(part: Part) -> list[Judged]:
     ):
         margins = seed_by_seed(room, losses(WHOLE, 1), losses(policy))
         claim = f"{policy} at a quarter is near {WHOLE}"
-        unit = f"% of the loss, below {100 * MARGIN:g}"
+        unit = f"% of the loss under the bound of {100 * MARGIN:g} %"
         verdicts.append(margin(claim, published, margins, unit=unit, scale=_SCALE))
     for better, worse, published in (
         ("tova", "window", "better than the other policies"),

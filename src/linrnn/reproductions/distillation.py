@@ -303,7 +303,7 @@ def judged(part: Part, orders: Sequence[int]) -> list[Judged]:
                 f"order {order} suffices",
                 "no loss in quality; the order is ours",
                 {seed: 1e3 * (SUFFICES - rise) for seed, rise in rises.items()},
-                unit="thousandths of a nat, below one",
+                unit="thousandths of a nat under the bound of one",
                 scale=part.scale,
             )
         )

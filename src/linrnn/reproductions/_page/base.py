@@ -93,17 +93,14 @@ class Reproduction(ABC):
         """Seeds without which nothing is decided at a scale, and the default of the command."""
         return HOURS if scale in cls.hours else MINUTES
 
+    @abstractmethod
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
-        """Claims of a page, from its runs alone.
-
-        A page whose reproduction leaves this as it is cannot be derived from kept runs, and counts
-        in no class.
+        """Claims of a page, from its runs alone: those of `run`, or those of a file.
 
         Args:
             runs: of one scale.
             scale: one of the keys of ``scales``.
         """
-        return []
 
     @abstractmethod
     def run(self, setting: Setting) -> Findings:

@@ -71,7 +71,7 @@ class Derived(NamedTuple):
     scale: str
     what: type[Reproduction]
     runs: Runs | None
-    """None where they were not kept, or claims cannot be judged from them."""
+    """None where they were not kept."""
     verdicts: Sequence[Verdict]
 
 
@@ -160,8 +160,7 @@ def _load(name: str) -> type[Reproduction]:
 
 def _derived(results: Path, name: str, scale: str, what: type[Reproduction]) -> Derived:
     path = results / RUNS_FOLDER / f"{name}.csv"
-    judges = what.claims is not Reproduction.claims
-    runs = Runs.read(path, scale) if judges and path.is_file() else None
+    runs = Runs.read(path, scale) if path.is_file() else None
     if runs is None or not runs.rows:
         return Derived(f"{name}-{scale}", name, scale, what, None, ())
     judged = verdicts(what().claims(runs, scale), what.seeds_needed(scale))
