@@ -126,7 +126,7 @@ def best_rates(
     metrics: Mapping[str, float],
     higher_is_better: bool,
 ) -> dict[str, float]:
-    """The rate of each label with the best metric.
+    """The rate of each label with the best metric; of equal ones one that is no end.
 
     Args:
         candidates: configurations by label and rate.
@@ -134,10 +134,14 @@ def best_rates(
         higher_is_better: of the metric.
     """
     choose = max if higher_is_better else min
-    return {
-        label: choose(rates, key=lambda rate: metrics[at_rate(label, rate)])
-        for label, rates in candidates.items()
-    }
+    best = {}
+    for label, rates in candidates.items():
+        scores = {rate: metrics[at_rate(label, rate)] for rate in rates}
+        first = choose(scores, key=scores.__getitem__)
+        equal = [rate for rate in scores if scores[rate] == scores[first]]
+        inner = [rate for rate in equal if not at_an_end(rate, scores)]
+        best[label] = (inner or [first])[0]
+    return best
 
 
 def at_rate(label: str, rate: float) -> str:

@@ -186,6 +186,18 @@ def test_the_best_rate_is_that_of_the_metric():
             check_factors(factors)
 
 
+def test_of_rates_with_one_metric_one_that_is_no_end_is_taken():
+    """At an end a better rate may lie beyond, and where all rates solve a task none does."""
+    candidates = {"a": at_rates(tiny(), (0.3, 1.0, 3.0))}
+    low, middle, high = candidates["a"]
+    for metrics, taken in (((1, 1, 1), middle), ((1, 0, 1), low), ((0, 1, 1), middle)):
+        values = zip((low, middle, high), metrics, strict=True)
+        found = {f"a at {rate:g}": float(metric) for rate, metric in values}
+        assert best_rates(candidates, found, True) == {"a": taken}
+        fallen = {label: -metric for label, metric in found.items()}
+        assert best_rates(candidates, fallen, False) == {"a": taken}
+
+
 def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
     jobs = [(Entry(label=name, config=tiny()), 0) for name in "abc"]
     assert seconds_left(jobs, {"a": [10.0, 20.0], "b": [40.0]}, tmp_path) == pytest.approx(

@@ -7,6 +7,8 @@ import pytest
 from linrnn.compare import Row
 from linrnn.recipes import untuned
 from linrnn.reproductions import Setting
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import EDGE
 from linrnn.reproductions._runs import tuned as _tuned
 from linrnn.reproductions._runs.trained import Column, Outcome
 from linrnn.reproductions._runs.tuned import tuned
@@ -87,3 +89,15 @@ def test_a_rate_at_an_end_of_what_was_tried_is_called_that(best, said, tmp_path,
     found = tuned("x", candidates, Setting(scale="cpu", seeds=(0,), out=tmp_path))
     assert [row[-1] for row in found.tried.rows] == [said, f"{best:g}"]
     assert {len(row) for row in found.tried.rows} == {len(found.tried.head)} == {5}
+
+
+@pytest.mark.parametrize("taken", [1e-3, 1e-2, 1e-1])
+def test_of_rates_with_one_validation_that_which_all_seeds_have_is_read(taken, made_runs):
+    """As a page has chosen it, whatever the order of its folders."""
+    runs = []
+    for lr in (1e-3, 1e-2, 1e-1):
+        seeds = range(5) if lr == taken else range(1)
+        runs += made_runs("x", {"a": dict.fromkeys(seeds, lr)}, lr=lr, validation=1.0).rows
+    part = Runs(tuple(runs)).part("x")
+    assert part.values("a") == dict.fromkeys(range(5), taken)
+    assert part.why_not("a") == ("" if taken == 1e-2 else EDGE)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,12 +93,19 @@ class Part:
             runs = [run for run in self.rows if run.row == row]
             first = min(run.seed for run in runs)
             tried = {run.lr: run.validation for run in runs if run.seed == first}
-            best = max if self.higher else min
-            losses = {lr: v for lr, v in tried.items() if not math.isnan(v)}
-            lr = best(losses, key=lambda lr: losses[lr]) if losses else runs[0].lr
+            lr = self._best_rate(tried, runs)
             at_rate = [run for run in runs if run.lr == lr or len(tried) == 1]
             chosen[row] = (at_rate, at_an_end(lr, tried))
         return chosen
+
+    def _best_rate(self, tried: Mapping[float, float], runs: Sequence[Run]) -> float:
+        """The rate with the best validation; of equal ones that with the most seeds."""
+        scores = [score for score in tried.values() if not math.isnan(score)]
+        if not scores:
+            return runs[0].lr
+        best = (max if self.higher else min)(scores)
+        seeds = Counter(run.lr for run in runs)
+        return max((lr for lr, score in tried.items() if score == best), key=seeds.__getitem__)
 
     def runs(self, label: str) -> list[Run]:
         """Runs of a row at its rate."""
