@@ -10,21 +10,26 @@ import torch.nn.functional as F
 from linrnn.backbone import SequenceModel
 from linrnn.ops import use_backend
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Runs, reduction
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.timing import (
+    DEVICE,
     Call,
     Timing,
     Turns,
     conditions,
     device,
+    faster,
     published_on_gpu,
     ratio,
-    sooner,
+    rounds,
     times,
 )
 from linrnn.train import OptimConfig
 from linrnn.train.optim import make_optimizer
 
+LAYERS = 6
+"""Depth of a published stack."""
 BASELINE, OWN = "Tanh RNN", "Tanh RNN, our cell"
 MIXERS = {BASELINE: "tanh_rnn", OWN: "tanh_rnn", "LRU": "lru", "S4D": "s4d", "S5": "s5"}
 
@@ -72,7 +77,7 @@ PRINTED = ("8×", "1.9×", "29×", "11.4×", "7.4×", "17×")  # of the LRU, as 
 class Scale:
     """How far a workload is scaled down; its length stays, for the ratio depends on it."""
 
-    n_layers: int = 6
+    n_layers: int = LAYERS
     divisor: int = 1
     """Divisor of the width and of the state size."""
     most_rows: int | None = None
@@ -85,6 +90,13 @@ class Scale:
             d_state=max(2, work.d_state // self.divisor // 2 * 2),
             batch=min(work.batch, self.most_rows or work.batch),
         )
+
+    @property
+    def text(self) -> str:
+        """Beside the published one, in words."""
+        smaller = reduction({"layers": (self.n_layers, LAYERS), "width": (1, self.divisor)})
+        rows = f"batches of at most {self.most_rows}" if self.most_rows else ""
+        return ", ".join(filter(None, (smaller, rows, DEVICE)))
 
 
 SCALES = {"cpu": Scale(n_layers=2, divisor=4, most_rows=2), "paper": Scale()}
@@ -147,15 +159,17 @@ class LRUTable4(Reproduction):
             rates = ", ".join(f"{model} {t.rate()}" for model, t in timings[task].items())
             setting.say(f"{task}, {work.text()} [steps/s]: {rates}")
         sizes = [[task, scale.of(work).text()] for task, work in self.workloads.items()]
-        changed = f"{scale.n_layers} of 6 layers, 1/{scale.divisor} of H and N, at most "
+        changed = f"{scale.n_layers} of {LAYERS} layers, 1/{scale.divisor} of H and N, at most "
         changed += f"{scale.most_rows} rows" if scale.most_rows else "the published rows"
+        runs = Runs(tuple(rounds(timings, setting.scale)))
         return Findings(
             tables=(
                 _rates(timings),
                 _ratios(timings),
                 Table("Sizes measured", ["task", f"{scale.n_layers} layers"], sizes),
             ),
-            verdicts=tuple(judged(timings)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             comparable=(
                 "the ratio to the tanh RNN, not steps a second, which belong to the published "
                 f"A100; and the ratio with the caveat of scale ({changed}), of the device, and of "
@@ -175,6 +189,22 @@ class LRUTable4(Reproduction):
                 "a channel, by FFT; PathX has the GLU of the other tasks.",
             ),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether each model is faster than the tanh RNN, task by task."""
+        return [
+            faster(
+                runs.part(task, self.sizes[scale].text),
+                model,
+                BASELINE,
+                f"{task}: {model} is faster than the {BASELINE}",
+                f"{times(published_ratio(model, task))} on a GPU",
+            )
+            for task in self.workloads
+            if task in WORKLOADS
+            for model in STEPS
+            if model != BASELINE
+        ]
 
 
 def training_step(mixer: str, work: Workload, scale: Scale) -> Call:
@@ -224,26 +254,6 @@ def _by_pytorch(step: Call) -> Call:
             return step()
 
     return call
-
-
-def judged(timings: Mapping[str, Mapping[str, Timing]]) -> list[Judged]:
-    """Whether each model is faster than the tanh RNN, task by task.
-
-    Args:
-        timings: times of a step by task and model.
-    """
-    return [
-        sooner(
-            f"{task}: {model} is faster than the {BASELINE}",
-            published_on_gpu(times(published_ratio(model, task))),
-            t[model],
-            t[BASELINE],
-        )
-        for task, t in timings.items()
-        if task in WORKLOADS
-        for model in STEPS
-        if model != BASELINE
-    ]
 
 
 def _rates(timings: Mapping[str, Mapping[str, Timing]]) -> Table:

@@ -1,11 +1,14 @@
 """Time and memory of one training step of minimal and classical RNNs against the length."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from linrnn.compare.run_table import Run
+from linrnn.compare.tune import safe_name
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
+from linrnn.reproductions._page.runs import Part, Runs, reduction, slug
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.layers import (
     KERNELS,
@@ -16,17 +19,19 @@ from linrnn.reproductions._runs.layers import (
 )
 from linrnn.reproductions._runs.peak import peak_of_step
 from linrnn.reproductions._runs.timing import (
+    DEVICE,
     NO_VALUE,
     Timing,
     Turns,
     conditions,
     device,
     digits,
+    faster,
     over_lengths,
     percent_more,
     published_on_gpu,
     ratio,
-    sooner,
+    rounds,
     times,
 )
 from linrnn.train.figures import new_figure, time_against_length
@@ -130,25 +135,25 @@ class MinRNNRuntime(Reproduction):
             setting.say,
         )
         size = f"width {sizes.d_model}, batch {sizes.batch}"
-        memory = self._memory(sizes, setting)
+        peaks = self._peaks(sizes, setting)
         streams, reads = self._inference(sizes, setting)
         tables = [
             _time_table(f"One training step [ms], {size}", training_times),
             _faster_table(f"Times faster, {size} (published ones: batch 64, T4)", training_times),
-            *memory,
+            *_memory_tables(peaks, sizes),
         ]
-        verdicts = judged(training_times)
-        for what, timings in (
-            ("one streaming step", streams),
-            (f"reading {sizes.context} steps at once", reads),
-        ):
+        measured = {_training(time): dict(t) for time, t in training_times.items()}
+        for what, timings in ((STREAMING, streams), (_reading(sizes), reads)):
             title = f"Inference, {what}"
             tables.append(_time_table(f"{title} [ms], width {sizes.d_model}", timings, "batch"))
             tables.append(_inference_table(f"{title}: faster by", timings))
-            verdicts += judged_inference(what, timings)
+            measured |= {_inference(what, batch): dict(t) for batch, t in timings.items()}
+        memory = _runs_of_memory(peaks, sizes, setting.scale)
+        runs = Runs((*rounds(measured, setting.scale), *memory))
         return Findings(
             tables=tuple(tables),
-            verdicts=tuple(verdicts),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             comparable=(
                 "ratios to a baseline of the same kind, not milliseconds or megabytes, which "
                 "belong to a device. What a layer gains depends on the baseline's kernel as much "
@@ -169,7 +174,27 @@ class MinRNNRuntime(Reproduction):
             figures={"time-against-length": _figure(training_times, sizes)},
         )
 
-    def _memory(self, sizes: Sizes, setting: Setting) -> list[Table]:
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Which layer is faster, at the lengths and batches of which numbers are printed."""
+        sizes = self.sizes[scale]
+        smaller = reduction({"batch": (sizes.batch, max(_BATCHES))})
+        words = ", ".join(filter(None, (smaller, DEVICE)))
+        inference = [
+            (what, batch, runs.part(_inference(what, batch), DEVICE))
+            for what in (STREAMING, _reading(sizes))
+            for batch in sizes.batches
+        ]
+        return [
+            *(
+                judged
+                for length in sizes.lengths
+                for judged in judged_training(runs.part(_training(length), words), length)
+            ),
+            *(judged for case in inference for judged in judged_inference(*case)),
+        ]
+
+    def _peaks(self, sizes: Sizes, setting: Setting) -> dict[str, list[float]]:
+        """Bytes of a training step by layer, at each length of memory; NaN: not measured."""
         peaks: dict[str, list[float]] = {}
         for name in LAYERS:
             peaks[name] = []
@@ -178,17 +203,7 @@ class MinRNNRuntime(Reproduction):
                 peaks[name].append(math.nan if peak is None else peak)
             text = ", ".join(_megabytes(p) for p in peaks[name])
             setting.say(f"peak of a training step, {name} [MB]: {text}")
-        lengths = [f"T = {t}" for t in sizes.memory_lengths]
-        size = f"width {sizes.d_model}, batch {sizes.batch}"
-        rows = [[name, *map(_megabytes, measured)] for name, measured in peaks.items()]
-        quotients = [
-            [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), published]
-            for a, b, published in _memory_pairs()
-        ]
-        return [
-            Table(f"Peak memory of a training step [MB], {size}", ["layer", *lengths], rows),
-            Table(f"More memory, {size}", ["", *lengths, "published, T4"], quotients),
-        ]
+        return peaks
 
     def _inference(self, sizes: Sizes, setting: Setting) -> tuple[ByBatch, ByBatch]:
         """A streaming step, and reading a context, at every batch."""
@@ -208,39 +223,58 @@ _WITHOUT_LOG_SPACE = [name for name in LAYERS if "log" not in name]
 _KERNELS = ("loop", "fused")
 
 
-def judged(timings: Mapping[int, Mapping[str, Timing]]) -> list[Judged]:
-    """Whether the parallel layers train faster, at the lengths of which numbers are printed.
+STREAMING = "one streaming step"
+
+
+def _reading(sizes: Sizes) -> str:
+    return f"reading {sizes.context} steps at once"
+
+
+def _training(length: int) -> str:
+    return f"training, T = {length}"
+
+
+def _inference(what: str, batch: int) -> str:
+    return f"{what}, batch {batch}"
+
+
+def judged_training(part: Part, length: int) -> list[Judged]:
+    """Whether the parallel layers train faster, if numbers of this length are printed.
 
     Args:
-        timings: times of a step by length and layer.
+        part: rounds of a training step.
+        length: of its sequences.
     """
     return [
-        sooner(
+        faster(
+            part,
+            ours,
+            f"{classical}, {kernel}",
             f"T = {length}: {ours} trains faster than {classical}, {kernel}",
-            published_on_gpu(f"{published[length]}×"),
-            t[ours],
-            t[f"{classical}, {kernel}"],
+            f"{published[length]}× on a GPU",
         )
-        for length, t in timings.items()
         for (ours, classical), published in FASTER.items()
         if length in published
         for kernel in _KERNELS
     ]
 
 
-def judged_inference(what: str, timings: ByBatch) -> list[Judged]:
-    """Verdicts on which layer is faster, at each batch size with a printed difference.
+def judged_inference(what: str, batch: int, part: Part) -> list[Judged]:
+    """Verdicts on which layer is faster, if a difference is printed for this batch.
 
     Args:
         what: is read.
-        timings: times by batch and layer.
+        batch: rows.
+        part: rounds of it.
     """
-    return [
-        _faster(f"{what}, batch {batch}: ", ours, theirs, percent, t)
-        for batch, t in timings.items()
-        for ours, theirs, percent in _printed(batch)
-        if percent
-    ]
+    verdicts = []
+    for ours, theirs, percent in _printed(batch):
+        first, second = (ours, theirs) if percent > 0 else (theirs, ours)
+        text = f"{_inference(what, batch)}: {first} is faster than {second}"
+        if percent:
+            published = f"{ours} {percent:+.1f} % on a GPU"
+            verdicts.append(faster(part, first, second, text, published))
+    return verdicts
 
 
 def _printed(batch: int) -> list[tuple[str, str, float]]:
@@ -256,12 +290,6 @@ def _printed(batch: int) -> list[tuple[str, str, float]]:
             for kernel in _KERNELS
         ]
     return pairs
-
-
-def _faster(where: str, ours: str, theirs: str, percent: float, t: Mapping[str, Timing]) -> Judged:
-    faster, slower = (ours, theirs) if percent > 0 else (theirs, ours)
-    published = published_on_gpu(f"{ours} {percent:+.1f} %")
-    return sooner(f"{where}{faster} is faster than {slower}", published, t[faster], t[slower])
 
 
 def _time_table(title: str, timings: Mapping[int, Mapping[str, Timing]], what: str = "T") -> Table:
@@ -312,6 +340,33 @@ def _faster_by(
         suffix = f" ({theirs_said})" if theirs_said else ""
         cells.append(percent_more(ratio(t[theirs], t[ours])) + suffix)
     return [f"{ours} against {theirs}", *cells]
+
+
+def _memory_tables(peaks: Mapping[str, Sequence[float]], sizes: Sizes) -> list[Table]:
+    lengths = [f"T = {t}" for t in sizes.memory_lengths]
+    size = f"width {sizes.d_model}, batch {sizes.batch}"
+    rows = [[name, *map(_megabytes, measured)] for name, measured in peaks.items()]
+    quotients = [
+        [f"{a} over {b}", *map(percent_more, _quotients(peaks[a], peaks[b])), published]
+        for a, b, published in _memory_pairs()
+    ]
+    return [
+        Table(f"Peak memory of a training step [MB], {size}", ["layer", *lengths], rows),
+        Table(f"More memory, {size}", ["", *lengths, "published, T4"], quotients),
+    ]
+
+
+def _runs_of_memory(
+    peaks: Mapping[str, Sequence[float]], sizes: Sizes, scale: str
+) -> Iterator[Run]:
+    """A run of each measured peak."""
+    for name, by_length in peaks.items():
+        for length, n_bytes in zip(sizes.memory_lengths, by_length, strict=True):
+            if not math.isnan(n_bytes):
+                yield Run(
+                    scale=scale, part=slug(f"memory, T = {length}"), row=safe_name(name), seed=0,
+                    measures={"bytes": n_bytes},
+                )  # fmt: skip
 
 
 def _memory_pairs() -> list[tuple[str, str, str]]:

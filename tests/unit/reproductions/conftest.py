@@ -55,6 +55,18 @@ def made_runs():
 
 
 @pytest.fixture
+def derived(tmp_path):
+    """Claims of a page from the file of its runs, of which some may be changed before."""
+
+    def claims(what, findings, scale="cpu", change=lambda run: run):
+        path = tmp_path / "runs.csv"
+        path.write_bytes(Runs(tuple(map(change, findings.runs.rows))).csv())
+        return tuple(what.claims(Runs.read(path, scale), scale))
+
+    return claims
+
+
+@pytest.fixture
 def kept_errors():
     """Makes the part of a lesson from errors on the test, by row and seed."""
 

@@ -1,6 +1,7 @@
 """Reproductions that measure time: ratios from a clock we turn, published numbers, real calls."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,8 @@ from linrnn.reproductions import Setting, load
 from linrnn.reproductions import input_gated_lru_speed as gated
 from linrnn.reproductions import lru_table_4 as table_4
 from linrnn.reproductions import minrnn_runtime as runtime
+from linrnn.reproductions._page.report import publish
+from linrnn.reproductions._page.runs import SECONDS, Runs
 from linrnn.reproductions._runs import layers, peak, timing
 from linrnn.reproductions._runs.timing import Timing, Turns, over_lengths, ratio
 
@@ -116,6 +119,26 @@ def test_ratio_is_of_neighbours_in_time():
     assert ratio(Timing((8.0,)), Timing((2.0, 5.0))) == 4.0
 
 
+def test_rounds_of_a_clock_take_the_place_of_all_older_ones(tmp_path):
+    """Fewer rounds leave none of an older command, nor of what could not be timed again."""
+
+    def timed(seconds, scale, **rounds):
+        timings = {name: Timing((seconds,) * n) for name, n in rounds.items()}
+        page, runs = tmp_path / "report.md", tmp_path / "runs.csv"
+        page.write_text("")
+        runs.write_bytes(Runs(tuple(timing.rounds({"T = 4": timings}, scale))).csv())
+        publish([page, runs], tmp_path / "results" / f"speed-{scale}")
+
+    timed(3.0, "paper", a=2)
+    timed(1.0, "cpu", a=5, b=5)
+    timed(2.0, "cpu", a=3)
+    path = tmp_path / "results" / "runs" / "speed.csv"
+    small, large = (Runs.read(path, scale).part("T = 4") for scale in ("cpu", "paper"))
+    assert small.values("a", SECONDS) == dict.fromkeys(range(3), 2.0)
+    assert not small.has("b")
+    assert large.values("a", SECONDS) == dict.fromkeys(range(2), 3.0)
+
+
 def test_published_ratios_are_those_the_paper_prints():
     """8x, 1.9x, 29x, 11.4x, 7.4x and 17x, as far as table 4's own digits go."""
     printed = [float(text.rstrip("×")) for text in table_4.PRINTED]
@@ -123,7 +146,18 @@ def test_published_ratios_are_those_the_paper_prints():
     assert found == pytest.approx(printed, rel=0.02)
 
 
-def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkeypatch):
+def slowed(part, row):
+    """Changes the runs of a row as if each round had taken a hundred times as long."""
+
+    def change(run):
+        if (run.part, run.row) != (part, row):
+            return run
+        return replace(run, measures={SECONDS: 100 * run.measures[SECONDS]})
+
+    return change
+
+
+def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkeypatch, derived):
     seconds = {"tanh_rnn": 8.0, "lru": 1.0, "s4d": 2.0, "s5": 16.0}
 
     def step(mixer, work, scale):
@@ -142,9 +176,15 @@ def test_table_4_divides_by_the_tanh_rnn_of_the_same_run(tmp_path, hands, monkey
     assert len(claims) == 6 * 3
     assert claims["Text: LRU is faster than the Tanh RNN"].held == (True,) * 3
     assert claims["Text: S5 is faster than the Tanh RNN"].held == (False,) * 3
-    assert claims["Text: LRU is faster than the Tanh RNN"].published == (
-        "29.4× on a GPU: not reproduced here"
-    )
+    lru = claims["Text: LRU is faster than the Tanh RNN"]
+    assert lru.published == "29.4× on a GPU"
+    assert lru.differences == pytest.approx([math.log10(8)] * 3)
+    assert (lru.each, lru.scale) == ("rounds", "on the device that the page names")
+    assert derived(what, found, "paper") == found.verdicts
+    other = derived(what, found, "paper", slowed("text", "LRU"))
+    assert [c.claim for c in other if c not in found.verdicts] == [lru.claim]
+    assert next(c for c in other if c.claim == lru.claim).held == (False,) * 3
+    assert "batches of at most 2, on the device" in table_4.SCALES["cpu"].text
 
 
 def test_table_4_holds_the_others_against_the_kernel_of_pytorch(tmp_path, monkeypatch):
@@ -201,7 +241,7 @@ def runtime_with(hands, seconds, peaks, monkeypatch, **sizes):
     )
 
 
-def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
+def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch, derived):
     pytest.importorskip("matplotlib")
     seconds = {name: 1.0 for name in layers.LAYERS}
     seconds |= {"minGRU": 0.125, "GRU, loop": 10.0, "GRU, fused": 0.5, "Mamba": 0.15}
@@ -233,14 +273,23 @@ def test_runtime_sets_ours_beside_the_published(tmp_path, hands, monkeypatch):
     # of one length a ratio is printed, of one batch Mamba alone, of another all
     assert len(claims) == 4 + 2 * (2 + 6)
     first = claims["T = 512: minGRU trains faster than GRU, loop"]
-    assert first.published == "175× on a GPU: not reproduced here"
+    assert first.published == "175× on a GPU"
+    assert first.differences == pytest.approx([math.log10(80)] * 3)
+    assert first.scale == "at 1/32 of the published batch, on the device that the page names"
     assert claims["T = 512: minLSTM trains faster than LSTM, loop"].held == (None,) * 3
     assert {judged.each for judged in found.verdicts} == {"rounds"}
     slower = claims["one streaming step, batch 64: Mamba is faster than minLSTM"]
-    assert slower.published == "minLSTM -1.3 % on a GPU: not reproduced here"
+    assert slower.published == "minLSTM -1.3 % on a GPU"
     assert slower.held == (True,) * 3
     slower = claims["one streaming step, batch 8: Mamba is faster than minLSTM"]
-    assert slower.published == "minLSTM -3.6 % on a GPU: not reproduced here"
+    assert slower.published == "minLSTM -3.6 % on a GPU"
+    assert derived(what, found) == found.verdicts
+    other = derived(what, found, change=slowed("training-t-512", "minGRU"))
+    (changed, _) = (c for c in other if c not in found.verdicts)
+    assert (changed.claim, changed.held) == (first.claim, (False,) * 3)
+    bytes_of = {r.row: r.measures["bytes"] for r in found.runs.part("memory, T = 512").rows}
+    assert bytes_of["Mamba"] == 3 * 2**19
+    assert "LSTM__loop" not in bytes_of
 
 
 def test_runtime_draws_time_against_length(tmp_path, hands, monkeypatch):
@@ -325,7 +374,7 @@ def test_single_precision_ends_after_a_hundred_steps_of_the_published_decays():
     assert found.scan_error < 1e-6
 
 
-def test_input_gated_lru_says_where_it_is_not_finite(tmp_path, hands):
+def test_input_gated_lru_says_where_it_is_not_finite(tmp_path, derived):
     what = gated.InputGatedLRUSpeed((64, 128), 16, (0.9,), Turns(**QUICK))
     found = what.run(Setting(scale="paper", seeds=(0,), out=tmp_path))
     errors = cells(found, "Largest error")
@@ -333,7 +382,10 @@ def test_input_gated_lru_says_where_it_is_not_finite(tmp_path, hands):
     assert float(errors["linear_scan"][1]) < 1e-5
     (judged,) = found.verdicts
     assert judged.claim == "T = 64: cumulative sums are faster than the loop as published"
-    assert len(judged.held) == 3
+    assert len(judged.held) == len(judged.differences) == 3
+    assert derived(what, found, "paper") == found.verdicts
+    (other,) = derived(what, found, "paper", slowed("t-64", "cumulative_sums"))
+    assert other.held == (False,) * 3
     assert cells(found, "Where cumulative sums")["0.9, float32"][1] == "99"
     assert set(cells(found, "Times faster")) == {
         *(set(gated.FORMS) - {"loop, as published"}),

@@ -93,7 +93,7 @@ def publish(files: Sequence[Path], folder: Path) -> None:
     """Copy a report to where finished ones are kept, over an older one.
 
     Its runs are appended to those of all pages, in ``runs/`` beside it, under the name of the
-    reproduction; a run that is there already is replaced.
+    reproduction; a run that is there already is replaced, and so are rounds of a clock.
     """
     make_folder(folder)
     published = [file for file in files if file.name != _RUNS]
@@ -109,7 +109,7 @@ def publish(files: Sequence[Path], folder: Path) -> None:
         if file.name == _RUNS:
             make_folder(path.parent)
             older = Runs.read(path) if path.is_file() else Runs(())
-            write_atomically(path, older.appended(Runs.read(file)).csv())
+            write_atomically(path, older.with_newer(Runs.read(file)).csv())
 
 
 def _leave_only(files: Sequence[Path], folder: Path) -> None:

@@ -26,6 +26,8 @@ from linrnn.train.figures import metric_scale
 
 SOLVED_AT = "solved at"
 """A measure: the first step after which the validation loss of a run was below a goal."""
+SECONDS = "seconds"
+"""A measure of a round of a clock: how long a call took. The number of the round is its seed."""
 RUNS = "runs"
 """Folder of the trained models, in that of the report."""
 
@@ -60,6 +62,12 @@ class Runs(RunTable):
         """
         rows = tuple(run for run in self.rows if run.part == slug(name))
         return Part(name=name, rows=rows, scale=scale)
+
+    def with_newer(self, new: "Runs") -> "Runs":
+        """`appended`; rounds of a clock take the place of all older ones of their scale."""
+        timed = {run.scale for run in new.rows if SECONDS in run.measures}
+        stay = (r for r in self.rows if SECONDS not in r.measures or r.scale not in timed)
+        return Runs(tuple(stay)).appended(new)
 
 
 @dataclass(frozen=True, kw_only=True)

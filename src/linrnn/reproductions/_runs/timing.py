@@ -11,12 +11,17 @@ from typing import Any
 
 import torch
 
+from linrnn.compare.run_table import Run
 from linrnn.compare.standard_error import standard_error
+from linrnn.compare.tune import safe_name
+from linrnn.reproductions._page.runs import SECONDS, Part, decades, slug
 from linrnn.reproductions._page.verdict import MINUTES, Judged, less
 
 Call = Callable[[], object]
 
 NO_VALUE = "–"
+DEVICE = "on the device that the page names"
+"""Ends the scale of a claim about times, whose runs are those of one machine."""
 _FEWEST = MINUTES  # rounds of a contender that is slow, but not over the limit
 
 
@@ -165,6 +170,29 @@ def ratio(slower: Timing, faster: Timing) -> float:
     rounds = zip(slower.seconds, faster.seconds, strict=False)
     quotients = [a / b for a, b in rounds]
     return statistics.median(quotients) if quotients else math.nan
+
+
+def rounds(timings: Mapping[str, Mapping[str, Timing]], scale: str) -> Iterator[Run]:
+    """A run for each round of each contender.
+
+    Args:
+        timings: by part of the page and contender.
+        scale: of the page.
+    """
+    for part, contenders in timings.items():
+        for name, timing in contenders.items():
+            for number, seconds in enumerate(timing.seconds):
+                yield Run(
+                    scale=scale, part=slug(part), row=safe_name(name), seed=number,
+                    measures={SECONDS: seconds},
+                )  # fmt: skip
+
+
+def faster(part: Part, label: str, rival: str, text: str, published: str) -> Judged:
+    """The claim that one call takes less time than another, by the `rounds` both were in."""
+    unit = "decades of the time"
+    judged = part.paired(text, published, unit, (label, rival), decades, measure=SECONDS)
+    return judged._replace(each="rounds")
 
 
 def sooner(claim: str, published: str, faster: Timing, slower: Timing) -> Judged:
