@@ -9,14 +9,16 @@ from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
 from linrnn.reproductions._page.quoted import Quoted
-from linrnn.reproductions._page.verdict import ordered
-from linrnn.reproductions._runs.halves import NOTE as HALVES_NOTE
-from linrnn.reproductions._runs.halves import in_halves
+from linrnn.reproductions._page.runs import Runs, reduction
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs import halves
 from linrnn.reproductions._runs.language import (
     RATES,
     TEXT_NOTE,
     best_steps,
     curves,
+    loss_order,
+    losses_by_row,
     orders,
     test_nats,
     with_model,
@@ -25,8 +27,11 @@ from linrnn.reproductions._runs.trained import Outcome, problems
 from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.train import Config
 
+NAME = "tiny Shakespeare"
 HEADS = 4
 _ERROR = 0.01
+PARAMETERS = 400e6
+"""Size of a published model."""
 PUBLISHED = {"mLSTM": 13.43, "RetNet": 16.23, "RWKV-6": 17.40, "GLA": 19.56}
 MODELS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "GLA": ("gla", "mlp", {"n_heads": HEADS}),
@@ -78,9 +83,12 @@ class MemoryShakespeare(Reproduction):
         """Tune all six, then train them with every seed."""
         base = self.base or recipes.load("lm").config
         candidates = {label: with_rates(config, self.rates) for label, config in rows(base).items()}
-        search = tuned("tiny Shakespeare", candidates, setting)
+        search = tuned(NAME, candidates, setting)
         outcome = search.outcome
-        halved, losses = in_halves(search)
+        runs = Runs.of_page(setting.out, setting.scale, measures=halves.measured(search))
+        part = runs.part(NAME)
+        losses = losses_by_row(halves.confirmed(part), tuple(MODELS), halves.SECOND)
+        halved = halves.table(part, [row.label for row in outcome.rows])
         return Findings(
             tables=(_losses(outcome), table(outcome, {}), halved, search.tried),
             comparable=(
@@ -89,7 +97,7 @@ class MemoryShakespeare(Reproduction):
             ),
             notes=(
                 TEXT_NOTE,
-                HALVES_NOTE,
+                halves.NOTE,
                 ERROR_NOTE,
                 budget(self.rates),
                 *orders(losses, _PRINTED),
@@ -97,8 +105,15 @@ class MemoryShakespeare(Reproduction):
             ),
             complete=not outcome.problem,
             figures=curves([outcome]),
-            verdicts=tuple(ordered(losses, _PRINTED, higher_is_better=False)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The published order, by the half of the held-out text that chose no rate."""
+        ours = max((run.parameters for run in runs.rows), default=0)
+        part = runs.part(NAME, reduction({"parameters": (ours, PARAMETERS)}))
+        return loss_order(halves.confirmed(part), _PRINTED, measure=halves.SECOND)
 
 
 ERROR_NOTE = (

@@ -10,20 +10,22 @@ from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import findings
 from linrnn.reproductions._page.quoted import Quoted
-from linrnn.reproductions._page.verdict import ordered
-from linrnn.reproductions._runs.halves import NOTE as HALVES_NOTE
-from linrnn.reproductions._runs.halves import in_halves
+from linrnn.reproductions._page.runs import Part, Runs
+from linrnn.reproductions._page.verdict import Judged
+from linrnn.reproductions._runs import halves
 from linrnn.reproductions._runs.language import (
+    LOSS,
     RATES,
     TEXT_NOTE,
     best_steps,
     curves,
-    losses_of,
+    loss_order,
+    losses_by_row,
     orders,
     test_nats,
     with_model,
 )
-from linrnn.reproductions._runs.trained import Column, Outcome, train
+from linrnn.reproductions._runs.trained import Column, Outcome, scale_of, train
 from linrnn.reproductions._runs.tuned import budget, tuned
 from linrnn.train import Config
 
@@ -77,23 +79,36 @@ class MinRNNShakespeare(Reproduction):
         chosen = self.column or column(setting.scale)
         models = rows(chosen.config)
         if setting.scale == "paper":
-            outcome = train(chosen, models, setting)
-            losses, tables, notes = losses_of(outcome), [], []
+            search, outcome = None, train(chosen, models, setting)
         else:
             candidates = {
                 label: with_rates(config, self.rates) for label, config in matched(models).items()
             }
             search = tuned(chosen, candidates, setting)
             outcome = search.outcome
-            halved, losses = in_halves(search)
-            tables, notes = [halved, search.tried], [HALVES_NOTE, budget(self.rates)]
+        measures = None if search is None else halves.measured(search)
+        runs = Runs.of_page(setting.out, setting.scale, measures=measures)
+        tables, notes = [], []
+        if search is not None:
+            labels = [row.label for row in outcome.rows]
+            tables = [halves.table(runs.part(NAME), labels), search.tried]
+            notes = [halves.NOTE, budget(self.rates)]
         page = findings([outcome], {}, notes=NOTES, figures=curves([outcome]))
+        part, measure = _judged_by(runs.part(NAME), setting.scale)
+        losses = losses_by_row(part, tuple(PUBLISHED), measure)
         return replace(
             page,
             tables=(beside(outcome), *page.tables, *tables),
             notes=(*page.notes, *notes, *orders(losses, _PRINTED)),
-            verdicts=tuple(ordered(losses, _PRINTED, higher_is_better=False)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The published order; scaled down, by the half of the text that chose no rate."""
+        size = scale_of(self.column or column(scale), runs.part(NAME).steps)
+        part, measure = _judged_by(runs.part(NAME, size), scale)
+        return loss_order(part, _PRINTED, measure=measure, in_nats=True)
 
 
 NOTES = (
@@ -148,3 +163,8 @@ def beside(outcome: Outcome) -> Table:
 
 
 _PRINTED = {name: Quoted(loss, taken=_ERROR) for name, (loss, _) in PUBLISHED.items()}
+
+
+def _judged_by(part: Part, scale: str) -> tuple[Part, str]:
+    """The runs that claims are judged by, and the measure of theirs."""
+    return (part, LOSS) if scale == "paper" else (halves.confirmed(part), halves.SECOND)

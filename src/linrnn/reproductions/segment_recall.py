@@ -11,7 +11,8 @@ from linrnn import SequenceModel
 from linrnn.compare import Row
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, every
+from linrnn.reproductions._page.runs import Part, Runs, seed_by_seed
+from linrnn.reproductions._page.verdict import NOT_KEPT, UNLEARNED, Judged, margin
 from linrnn.reproductions._runs.language import curves, mean_of
 from linrnn.reproductions._runs.trained import problems, train
 from linrnn.reproductions._runs.tuned import budget, tuned
@@ -27,7 +28,8 @@ SEGMENT, DISTANCES = 8, (2, 4, 8)
 N_PAIRS = 2
 ENOUGH = 0.75
 """The accuracy of a layer that recalls: halfway from guessing among the sequence's values to 1."""
-RATES = (3e-3, 1e-2)
+UNIT = "points from the bound"
+RATES = (1e-3, 3e-3, 1e-2, 3e-2)
 """Learning rates: each is tried with one seed, the best on validation is taken."""
 NAME = f"mqar, {N_PAIRS} pairs"
 
@@ -123,6 +125,8 @@ ABLATED, THROUGH = "infini_transformer, linear", (0, 1, 2, 4)
 
 Recall = Mapping[str, Sequence[Sequence[float]]]
 """Share of right answers by row, seed and distance in segments, from 0 on."""
+Shares = Mapping[Path, Sequence[float]]
+"""Share of right answers of a run, by its folder and distance in segments, from 0 on."""
 
 
 class SegmentRecall(Reproduction):
@@ -130,7 +134,7 @@ class SegmentRecall(Reproduction):
 
     All rows have the same convolution of two steps, which puts a key beside its value, and the same
     MLP. Every model meets all distances in training; they are told apart in the test. The learning
-    rate of each is the better of two on validation. Rows are shared between processes.
+    rate of each is the best of four on validation. Rows are shared between processes.
 
     Args:
         base: configuration of all runs in place of ours.
@@ -147,8 +151,8 @@ class SegmentRecall(Reproduction):
     scales: ClassVar[Mapping[str, str]] = {
         "cpu": (
             "one layer of 32 channels, segments of 8 steps, two pairs and 600 steps of 32 "
-            "sequences; shows who learns to answer within that, not who would later; 80 runs with "
-            "five seeds, of some 40 seconds each on a busy machine"
+            "sequences; shows who learns to answer within that, not who would later; 100 runs with "
+            "five seeds, of about a minute each on a busy machine"
         )
     }
     published: ClassVar[tuple[Table, ...]] = (
@@ -176,15 +180,18 @@ class SegmentRecall(Reproduction):
             for label in self.labels
         }
         search = tuned(NAME, candidates, setting)
-        recall = recalls(search.outcome.rows)
-        tables = [answers("Who answers", search.outcome.rows, recall)]
+        shares = recalls(search.outcome.rows)
+        tables = [answers("Who answers", search.outcome.rows, shares)]
         outcomes = [search.outcome]
         if ABLATED in self.labels and self.through:
             config = candidates[ABLATED][search.outcome.rates[ABLATED]]
             outcomes.append(train(f"{NAME}, {ABLATED}", ablated(config, self.through), setting))
             rows = outcomes[-1].rows
+            shares |= recalls(rows)
             title = "One of them, with gradients through a limited number of memories in training"
-            tables.append(answers(title, rows, recalls(rows)))
+            tables.append(answers(title, rows, shares))
+        runs = Runs.of_page(setting.out, setting.scale, measures=measured(shares))
+        recall = by_row(search.outcome.rows, shares)
         return Findings(
             tables=(*tables, table(search.outcome, {}), search.tried),
             comparable=(
@@ -192,9 +199,15 @@ class SegmentRecall(Reproduction):
                 "it could may learn to later."
             ),
             notes=(*NOTES, *problems(*outcomes)),
-            verdicts=judged(recall),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures={"distances": figure(recall), **curves([search.outcome])} if recall else {},
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """Whether each layer answers as far as it reaches, and no further."""
+        part = runs.part(NAME)
+        return [judged(part, label) for label in self.labels if LAYERS[label].judged]
 
 
 NOTES = (
@@ -258,14 +271,34 @@ def ablated(config: Config, through: Sequence[int]) -> dict[str, Config]:
     }
 
 
-def recalls(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
-    """Test every trained model: the share of right answers by row and seed."""
-    recall: dict[str, list[list[float]]] = {}
-    for row in rows:
-        finished = [folder for folder in row.folders if (folder / "result.json").is_file()]
-        if finished:
-            recall[row.label] = [recalled(folder) for folder in finished]
-    return recall
+def recalls(rows: Sequence[Row]) -> dict[Path, list[float]]:
+    """Test every trained model: the share of right answers by folder."""
+    folders = (folder for row in rows for folder in row.folders)
+    return {f: recalled(f) for f in folders if (f / "result.json").is_file()}
+
+
+def measured(shares: Shares) -> dict[Path, dict[str, float]]:
+    """Measures of runs: their share of right answers at each distance, by its name."""
+    return {
+        folder: {later(d): share for d, share in enumerate(by_distance)}
+        for folder, by_distance in shares.items()
+    }
+
+
+def later(distance: int) -> str:
+    """Name of a measure: the share of right answers a number of segments later.
+
+    Example:
+        >>> later(2)
+        'right 2 segments later'
+    """
+    return f"right {distance} segments later"
+
+
+def by_row(rows: Sequence[Row], shares: Shares) -> dict[str, list[Sequence[float]]]:
+    """Shares of the rows that have any, seed by seed."""
+    finished = {row.label: [shares[f] for f in row.folders if f in shares] for row in rows}
+    return {label: seeds for label, seeds in finished.items() if seeds}
 
 
 def recalled(run: Path) -> list[float]:
@@ -294,9 +327,9 @@ def by_segment(model: SequenceModel, task: Task) -> list[float]:
     return torch.div(*parts).tolist()
 
 
-def answers(title: str, rows: Sequence[Row], recall: Recall) -> Table:
+def answers(title: str, rows: Sequence[Row], shares: Shares) -> Table:
     """Tabulate the share of right answers by distance, beside the size of the state."""
-    shown = (1, *DISTANCES)
+    shown, recall = (1, *DISTANCES), by_row(rows, shares)
     cells = []
     for row in rows:
         seeds = recall.get(row.label, [])
@@ -314,18 +347,27 @@ def _percent(values: Sequence[float]) -> str:
     return f"{mean.value:.1f}" + ("" if len(values) < 2 else f" ± {mean.error:.1f}")
 
 
-def judged(recall: Recall) -> tuple[Judged, ...]:
-    """Whether each layer answers as far as it reaches, and no further, seed by seed."""
-    verdicts = []
-    for label, seeds in recall.items():
-        if not LAYERS[label].judged:
-            continue
-        reach = LAYERS[label].reach
-        expected = {d: reach is None or d <= reach for d in DISTANCES}
-        holds = tuple(every((s[d] >= ENOUGH) == yes for d, yes in expected.items()) for s in seeds)
-        published = f"reaches {'all segments' if reach is None else f'{reach} back'}"
-        verdicts.append(Judged(f"{label}: {claim(expected)}", published, holds))
-    return tuple(verdicts)
+def judged(part: Part, label: str) -> Judged:
+    """Whether a layer answers as far as it reaches, and no further: by its smallest margin.
+
+    A layer that does not answer where it could may learn to later, which decides nothing.
+    """
+    reach = LAYERS[label].reach
+    expected = {d: reach is None or d <= reach for d in DISTANCES}
+    shares = {d: part.values(label, later(d)) for d in DISTANCES}
+
+    def points(*recalled: float) -> float:
+        signs = (1 if yes else -1 for yes in expected.values())
+        return 100 * min(s * (x - ENOUGH) for s, x in zip(signs, recalled, strict=True))
+
+    margins = seed_by_seed(points, *shares.values())
+    could = (mean_of([*shares[d].values()]).value for d, yes in expected.items() if yes and margins)
+    why = part.why_not(label) if margins else NOT_KEPT
+    if not why and any(share < ENOUGH for share in could):
+        why = UNLEARNED
+    text = f"{label}: {claim(expected)}"
+    published = f"reaches {'all segments' if reach is None else f'{reach} back'}"
+    return margin(text, published, margins, unit=UNIT, scale=part.scale, why_not=why)
 
 
 def claim(expected: Mapping[int, bool]) -> str:

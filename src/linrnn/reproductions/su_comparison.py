@@ -8,12 +8,15 @@ from linrnn.compare.match import count_parameters, match_parameters
 from linrnn.compare.tune import with_rates
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.verdict import Judged, groups, in_words, less
+from linrnn.reproductions._page.runs import Part, Runs, reduction
+from linrnn.reproductions._page.verdict import Judged, groups, in_words
 from linrnn.reproductions._runs.language import (
     TEXT_NOTE,
     Mean,
     curves,
-    nats_by_seed,
+    longer_windows,
+    losses_by_row,
+    lower_nats,
     small,
     test_nats,
     with_model,
@@ -28,6 +31,8 @@ LENGTHS = (128, 512)
 RATES = (0.002, 0.006, 0.02, 0.06)
 """Learning rates that are tried."""
 
+PARAMETERS = 100e6
+"""Size of a published model, about."""
 D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 96, 3, 2, 4096
 
 
@@ -79,10 +84,8 @@ class SuComparison(Reproduction):
         """Tune every model at every length, then train it with every seed."""
         searches = [self._tuned(length, setting) for length in self.lengths]
         outcomes = [search.outcome for search in searches]
-        by_seed = {
-            n: {row.label: nats_by_seed(row) for row in o.rows}
-            for n, o in zip(self.lengths, outcomes, strict=True)
-        }
+        runs = Runs.of_page(setting.out, setting.scale)
+        by_seed = {n: losses_by_row(runs.part(_part(n)), ORDER) for n in self.lengths}
         losses = {n: _losses(o) for n, o in zip(self.lengths, outcomes, strict=True)}
         return Findings(
             tables=(_verdict(losses, by_seed), _table(losses), *_tables(searches)),
@@ -101,16 +104,29 @@ class SuComparison(Reproduction):
                 *problems(*outcomes),
             ),
             complete=not any(outcome.problem for outcome in outcomes),
-            verdicts=tuple(judged(by_seed)),
+            runs=runs,
+            verdicts=tuple(self.claims(runs, setting.scale)),
             figures=_figure(losses, len(setting.seeds)) | curves(outcomes),
         )
+
+    def claims(self, runs: Runs, scale: str) -> list[Judged]:
+        """The published order at each length, and what longer windows change."""
+        ours = max((run.parameters for run in runs.rows), default=0)
+        words = reduction({"parameters": (ours, PARAMETERS)})
+        parts = {length: runs.part(_part(length), words) for length in self.lengths}
+        orders = [judged for part in parts.values() for judged in _in_order(part)]
+        return [*orders, *_changes(parts)]
 
     def _tuned(self, length: int, setting: Setting) -> Tuned:
         candidates = {
             label: with_rates(config, self.rates)
             for label, config in rows(self.base(length)).items()
         }
-        return tuned(f"length {length}", candidates, setting)
+        return tuned(_part(length), candidates, setting)
+
+
+def _part(length: int) -> str:
+    return f"length {length}"
 
 
 def base_config(length: int) -> Config:
@@ -156,22 +172,25 @@ BySeed = Mapping[str, Mapping[int, float]]
 """Losses of each model."""
 
 
-def judged(losses: Mapping[int, BySeed]) -> list[Judged]:
-    """The published order at each length, and what longer windows change, seed by seed.
+def _in_order(part: Part) -> list[Judged]:
+    return [
+        lower_nats(part, better, worse, f"{part.name}: {better} is better than {worse}", "order")
+        for better, worse in in_words(ORDER)
+    ]
+
+
+def _changes(parts: Mapping[int, Part]) -> list[Judged]:
+    """Claims of the longest windows beside the shortest.
 
     Args:
-        losses: in nats by length, model and seed.
+        parts: by length.
     """
-    verdicts = []
-    for length, values in losses.items():
-        for better, worse in in_words(ORDER):
-            claim = f"length {length}: {better} is better than {worse}"
-            verdicts.append(less(claim, "order", values.get(better, {}), values.get(worse, {})))
-    short, long = losses[min(losses)], losses[max(losses)]
+    first, last = min(parts), max(parts)
+    ends, verdicts = (parts[first], parts[last]), []
     for name in ORDER:
-        word, *ends = ("better", long, short) if name in GAINS else ("worse", short, long)
-        claim = f"{name} is {word} at length {max(losses)} than at {min(losses)}"
-        verdicts.append(less(claim, word, *(losses.get(name, {}) for losses in ends)))
+        word = "better" if name in GAINS else "worse"
+        claim = f"{name} is {word} at length {last} than at {first}"
+        verdicts.append(longer_windows(name, ends, claim, word, gains=name in GAINS))
     return verdicts
 
 

@@ -14,8 +14,11 @@ from linrnn.reproductions import (
     minrnn_shakespeare,
     su_comparison,
 )
+from linrnn.reproductions._page.quoted import Quoted
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import EDGE, NOT_KEPT, UNLEARNED
 from linrnn.reproductions._runs import halves
-from linrnn.reproductions._runs.language import small
+from linrnn.reproductions._runs.language import longer_windows, loss_order, lower_nats, small
 from linrnn.train.model import load_model
 from linrnn.train.positions import PositionLoss
 
@@ -109,11 +112,38 @@ def test_su_comparison_has_models_of_one_size():
     assert rows["RWKV"].mixer_options == {"token_shift": False}
 
 
-def test_su_comparison_says_order_and_change(tmp_path, monkeypatch):
+def spoiled(part, row, measure=None):
+    """Changes the runs of a row as if their loss were ten nats."""
+
+    def change(run):
+        if (run.part, run.row) != (part, row):
+            return run
+        if measure is None:
+            return replace(run, test_loss=10.0)
+        return replace(run, measures={**run.measures, measure: 10.0})
+
+    return change
+
+
+def test_su_comparison_says_order_and_change(tmp_path, monkeypatch, derived):
     monkeypatch.setattr(
         su_comparison, "rows", lambda base: {n: replace(base, mixer="lru") for n in ("LRU", "SLRU")}
     )
-    found = su_comparison.SuComparison((8, 16), tiny, rates=(1e-3,)).run(setting(tmp_path))
+    what = su_comparison.SuComparison((8, 16), tiny, rates=(1e-3,))
+    found = what.run(setting(tmp_path))
+    judged = {claim.claim: claim for claim in found.verdicts}
+    assert len(judged) == 2 * 5 + 5
+    order, change = (
+        judged[text]
+        for text in ("length 8: LRU is better than SLRU", "LRU is worse at length 16 than at 8")
+    )
+    assert {order.unit, change.unit} == {"nats per character"}
+    assert "of the published parameters" in order.scale
+    assert judged["GAU is better at length 16 than at 8"].why_not == NOT_KEPT
+    assert derived(what, found) == found.verdicts
+    for part, held in (("length-8", (False, False)), ("length-16", (order.held[0], True))):
+        other = {c.claim: c for c in derived(what, found, change=spoiled(part, "LRU"))}
+        assert (other[order.claim].held, other[change.claim].held) == ((held[0],), (held[1],))
     claims, losses = found.tables[:2]
     assert [row[0] for row in claims.rows] == [
         "order at length 8, best first",
@@ -122,13 +152,54 @@ def test_su_comparison_says_order_and_change(tmp_path, monkeypatch):
     ]
     assert claims.rows[0][2] in ("LRU, SLRU", "SLRU, LRU")  # one seed is no order
     cells = {row[0]: row[1:] for row in losses.rows}
-    short, long, change = map(float, cells["LRU"])
-    assert change == pytest.approx(long - short, abs=2e-3)
+    short, long, shown = map(float, cells["LRU"])
+    assert shown == pytest.approx(long - short, abs=2e-3)
+    assert change.differences == pytest.approx([long - short], abs=2e-3)
     assert cells["GAU"] == ["not run", "not run", ""]
     assert "lengths" in found.figures
 
 
-def test_shakespeare_is_beside_the_published_losses(tmp_path):
+def test_an_order_is_of_differences_with_the_published_ones_beside(made_runs):
+    losses = {"a": {0: 1.5, 1: 1.6}, "b": {0: 1.7, 1: 1.5}}
+    printed = {"a": Quoted(1.0, 0.01), "b": Quoted(1.3, 0.01), "c": Quoted(2.0, 0.01)}
+    part = made_runs("x", losses, "bits per byte", measure="nats").part("x", "at 1/2")
+    (judged,) = loss_order(part, printed, measure="nats", in_nats=True)
+    assert (judged.claim, judged.held) == ("a is better than b", (True, False))
+    assert judged.differences == pytest.approx([0.2, -0.1])
+    assert judged.printed == pytest.approx(0.3)
+    assert (judged.unit, judged.scale, judged.why_not) == ("nats per character", "at 1/2", "")
+    (judged,) = loss_order(part, printed, measure="nats")
+    assert math.isnan(judged.printed)
+
+
+def test_rows_no_better_than_chance_decide_nothing(made_runs):
+    """By the metric of the runs, which has the unit of chance; a loss in nats has another."""
+    part = made_runs("x", {"a": {0: 7.9}, "b": {0: 8.1}}, "bits per byte", chance=8.0).part("x")
+    part = replace(part, rows=tuple(replace(run, test_loss=5.5) for run in part.rows))
+    assert lower_nats(part, "a", "b", "", "").why_not == ""
+    worse = made_runs("x", {"a": {0: 8.2}, "b": {0: 8.1}}, "bits per byte", chance=8.0).part("x")
+    worse = replace(worse, rows=tuple(replace(run, test_loss=5.5) for run in worse.rows))
+    assert lower_nats(worse, "a", "b", "", "").why_not == UNLEARNED
+
+
+def test_a_change_decides_nothing_where_a_rate_of_either_length_is_at_an_end(made_runs):
+    def ends(rates):
+        runs = [
+            run
+            for lr, validation in rates.items()
+            for run in made_runs("x", {"a": {0: 1.0}}, "bits", lr=lr, validation=validation).rows
+        ]
+        return Runs(tuple(replace(run, test_loss=1.0) for run in runs)).part("x")
+
+    inner, end = ends({0.1: 2.0, 0.2: 1.0, 0.3: 2.0}), ends({0.1: 1.0, 0.2: 2.0})
+    judged = [
+        longer_windows("a", pair, "", "", gains=True)
+        for pair in ((inner, inner), (inner, end), (end, inner))
+    ]
+    assert [claim.why_not for claim in judged] == ["", EDGE, EDGE]
+
+
+def test_shakespeare_is_beside_the_published_losses(tmp_path, derived):
     column = minrnn_shakespeare.column("paper")
     assert column.config == column.paper
     small_model = replace(column.config.model, d_model=40, n_layers=1)
@@ -143,6 +214,16 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
     assert rates[2] == "minGRU 0.01, minLSTM 0.01, Mamba 0.01, Transformer 0.01"
     assert [row[-1] for row in found.tables[-1].rows] == ["0.01, an end"] * 4
     assert any(n.startswith("smallest loss first: published Tr") for n in found.notes)
+    assert [row[1:3] for row in found.tables[3].rows] == [["0.01", "0.01"]] * 4
+    judged = next(c for c in found.verdicts if c.claim == "Transformer is better than Mamba")
+    assert judged.printed == pytest.approx(0.028)
+    assert judged.scale.endswith("of the width")
+    assert judged.why_not == EDGE
+    assert derived(what, found) == found.verdicts
+    change = spoiled("tiny-shakespeare", "Transformer", halves.SECOND)
+    other = next(c for c in derived(what, found, change=change) if c.claim == judged.claim)
+    assert other.held == (False,)
+    assert what.claims(found.runs, "paper")[0].differences != found.verdicts[0].differences
     models = {
         name: load_model(next((tmp_path / "out" / "runs").glob(f"*/{name}_at_0.01-seed0")))[0]
         for name in first
@@ -161,7 +242,7 @@ def test_shakespeare_is_beside_the_published_losses(tmp_path):
 
 
 @pytest.mark.slow
-def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatch):
+def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatch, derived):
     small_model = replace(tiny(16).model, d_model=64)
     monkeypatch.setattr(
         memory_shakespeare,
@@ -169,8 +250,19 @@ def test_matrix_memories_have_one_size_and_their_own_blocks(tmp_path, monkeypatc
         {name: memory_shakespeare.MODELS[name] for name in ("mLSTM", "GLA")},
     )
     base = replace(tiny(16), model=small_model, mixer="mingru")
-    found = memory_shakespeare.MemoryShakespeare(base, rates=(1e-3, 1e-2)).run(setting(tmp_path))
+    what = memory_shakespeare.MemoryShakespeare(base, rates=(1e-3, 1e-2))
+    found = what.run(setting(tmp_path))
     assert found.complete
+    (judged,) = found.verdicts
+    assert (judged.claim, judged.published) == ("mLSTM is better than GLA", "13.43 against 19.56")
+    assert len(judged.differences) == 1
+    assert "of the published parameters" in judged.scale
+    assert derived(what, found) == found.verdicts
+    for row, held in (("mLSTM", False), ("GLA", True)):
+        change = spoiled("tiny-shakespeare", row, halves.SECOND)
+        assert derived(what, found, change=change)[0].held == (held,)
+    change = spoiled("tiny-shakespeare", "mLSTM", halves.FIRST)
+    assert derived(what, found, change=change) == ()  # the first of equal rates, not the trained
     first = {row[0]: row[1:] for row in found.tables[0].rows}
     assert list(first) == ["mLSTM", "GLA"]
     assert all(0 < float(cells[0]) < math.log(256) for cells in first.values())

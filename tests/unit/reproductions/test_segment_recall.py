@@ -11,8 +11,11 @@ from linrnn import SequenceModel, mixers
 from linrnn.compare.match import count_parameters
 from linrnn.reproductions import Setting
 from linrnn.reproductions import segment_recall as recall
+from linrnn.reproductions._page.runs import Runs
+from linrnn.reproductions._page.verdict import NOT_KEPT, UNLEARNED
 from linrnn.train.model import build_task
 
+DISTANCES = [recall.later(d) for d in recall.DISTANCES]
 each = pytest.mark.parametrize("label", recall.LAYERS)
 
 
@@ -74,33 +77,59 @@ def test_what_is_right_is_told_apart_by_segments(monkeypatch):
     assert recall.recalled(Path("a run")) == [1.0] * 4 + [0.0] * 5
 
 
-def right(*distances):
-    """Recall of one seed that answers so many segments later, and nowhere else."""
-    return [1.0 if d in distances else 0.5 for d in range(max(recall.DISTANCES) + 1)]
+@pytest.fixture
+def claim_of(made_runs):
+    """The claim about a layer whose five seeds answer at some distances, and nowhere else."""
+
+    def claim(label, answers, **fields):
+        runs = made_runs(recall.NAME, {label: dict.fromkeys(range(5), 0.4)}, chance=0.2, **fields)
+        distances = range(max(recall.DISTANCES) + 1)
+        shares = {recall.later(d): 1.0 if d in answers else 0.5 for d in distances}
+        runs = Runs(tuple(replace(run, measures=shares) for run in runs.rows))
+        (found,) = recall.SegmentRecall(labels=[label]).claims(runs, "cpu")
+        return found
+
+    return claim
 
 
 @pytest.mark.parametrize(
-    ("label", "answers", "held"),
+    ("label", "answers", "points", "why"),
     [
-        ("attention, window", (), True),
-        ("attention, window", (1,), True),
-        ("attention, window", (2,), None),
-        ("compressive_transformer", (2,), True),
-        ("compressive_transformer", (2, 4), None),
-        ("compressive_transformer", (4, 8), False),
-        ("compressive_transformer", (), None),
-        ("rmt", (2, 4, 8), True),
-        ("rmt", (2, 4), None),
-        ("rmt", (), False),
+        ("attention, window", (), 25, ""),
+        ("attention, window", (1,), 25, ""),
+        ("attention, window", (2,), -25, ""),
+        ("compressive_transformer", (2,), 25, ""),
+        ("compressive_transformer", (2, 4), -25, ""),
+        ("compressive_transformer", (4, 8), -25, UNLEARNED),
+        ("compressive_transformer", (), -25, UNLEARNED),
+        ("rmt", (2, 4, 8), 25, ""),
+        ("rmt", (2, 4), -25, UNLEARNED),
+        ("rmt", (), -25, UNLEARNED),
     ],
 )
-def test_a_claim_holds_where_a_layer_answers_as_far_as_it_reaches(label, answers, held):
-    (found,) = recall.judged({label: [right(*answers)] * 5})
-    assert found.held == (held,) * 5
+def test_a_claim_holds_where_a_layer_answers_as_far_as_it_reaches(
+    label, answers, points, why, claim_of
+):
+    """One that does not answer where it could may learn to."""
+    found = claim_of(label, answers)
+    assert found.differences == pytest.approx([points] * 5)
+    assert found.held == (points > 0,) * 5
+    assert (found.unit, found.why_not) == ("points from the bound", why)
+
+
+def test_a_layer_that_does_no_better_than_chance_shows_nothing(made_runs, claim_of):
+    assert claim_of("attention, window", ()).why_not == ""
+    runs = made_runs(recall.NAME, {"gla": dict.fromkeys(range(5), 0.2)}, chance=0.2)
+    runs = Runs(tuple(replace(run, measures=dict.fromkeys(DISTANCES, 0.2)) for run in runs.rows))
+    window = Runs(tuple(replace(run, row="attention__window") for run in runs.rows))
+    (found,) = recall.SegmentRecall(labels=["attention, window"]).claims(window, "cpu")
+    assert (found.held, found.why_not) == ((True,) * 5, UNLEARNED)
+    (found,) = recall.SegmentRecall(labels=["gla"]).claims(Runs(()), "cpu")
+    assert (found.held, found.why_not) == ((), NOT_KEPT)
 
 
 def test_nothing_is_judged_of_a_layer_that_nothing_is_said_of():
-    assert recall.judged({"mingru": [right()] * 5}) == ()
+    assert recall.SegmentRecall(labels=["mingru"]).claims(Runs(()), "cpu") == []
 
 
 def test_gradients_end_in_the_ablation_and_nothing_else_changes():
@@ -112,7 +141,7 @@ def test_gradients_end_in_the_ablation_and_nothing_else_changes():
 
 
 @pytest.mark.slow
-def test_the_page_is_written_and_goes_on(tmp_path):
+def test_the_page_is_written_and_goes_on(tmp_path, derived):
     """A second call finds every run there."""
     base = recall.config()
     options = replace(base.task_options, train_size=64, validation_size=32, test_size=32)
@@ -128,6 +157,15 @@ def test_the_page_is_written_and_goes_on(tmp_path):
     assert [row[2] for row in results.rows] == ["2", "2"]
     assert all(len(row) == 4 for row in tried.rows)
     assert [len(claim.held) for claim in found.verdicts] == [2, 2]
+    assert derived(what, found) == found.verdicts
+
+    def answering(run):
+        """With all questions answered by the layer that cannot look so far."""
+        window = run.row == "attention__window" and run.measures
+        return replace(run, measures=dict.fromkeys(run.measures, 1.0)) if window else run
+
+    first, second = derived(what, found, change=answering)
+    assert (first.held, second) == ((False, False), found.verdicts[1])
     assert set(found.figures) == {"distances", "curves-mqar-2-pairs"}
     done = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert len(done) == 8  # two rates each with a seed, the better with one more, and the ablation

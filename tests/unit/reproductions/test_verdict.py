@@ -31,7 +31,7 @@ from linrnn.reproductions._page.quoted import FAILS, Quoted
 from linrnn.reproductions._page.report import publish, write_report
 from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.student import holm, sign_test
-from linrnn.reproductions._page.verdict import Judged, groups, ordered, printed_order
+from linrnn.reproductions._page.verdict import Judged, groups, printed_order
 
 
 def judged(*differences, **fields):
@@ -206,15 +206,9 @@ def test_a_trend_is_contradicted_by_its_opposite_alone():
 
 
 def test_rows_are_paired_by_seed():
-    printed = {"a": Quoted(60.0, 1.0), "b": Quoted(50.0, 1.0), "c": Quoted(40.0, 1.0)}
-    values = {"a": {0: 0.5, 1: 0.6, 2: 0.2}, "b": {0: 0.4, 2: 0.1}, "c": {}}
-    (judged,) = ordered(values, printed, where="copy: ")
-    said = "60.0 ± 1.0 against 50.0 ± 1.0"
-    assert judged[:3] == ("copy: a is better than b", said, (True, True))
-    assert judged.differences == pytest.approx((0.1, 0.1))
-    printed = {"a": Quoted(1.0, 0.1), "b": Quoted(2.0, 0.1)}
-    (judged,) = ordered(values, printed, higher_is_better=False)
-    assert judged.held == (False, False)
+    judged = rules.less("", "", {0: 0.4, 2: 0.1}, {0: 0.5, 1: 0.6, 2: 0.0})
+    assert judged.held == (True, False)
+    assert judged.differences == pytest.approx((0.1, -0.1))
 
 
 def test_no_order_is_printed_where_seeds_overlap():
@@ -356,12 +350,15 @@ def test_a_page_without_a_claim_says_so(tmp_path):
     assert "No claim" in page.partition("## Verdicts")[2].partition("The rule")[0]
 
 
-def test_claims_of_windows_are_of_the_seeds_that_both_have():
+def test_claims_of_windows_are_of_the_seeds_that_both_have(made_runs):
     losses = {
         128: {"GAU": {0: 1.0, 1: 1.0}, "SA": {0: 2.0, 1: 0.5}, "LRU": {0: 3.0}},
         512: {"GAU": {0: 0.9, 1: 1.1}, "LRU": {0: 3.1}},
     }
-    found = {judged.claim: judged.held for judged in su_comparison.judged(losses)}
+    made = [made_runs(f"length {n}", rows, measure="test_loss") for n, rows in losses.items()]
+    runs = Runs(tuple(run for runs in made for run in runs.rows))
+    claims = su_comparison.SuComparison().claims(runs, "cpu")
+    found = {judged.claim: judged.held for judged in claims}
     assert found["length 128: GAU is better than SA"] == (True, False)
     assert found["length 512: GAU is better than SA"] == ()
     assert found["GAU is better at length 512 than at 128"] == (True, False)

@@ -331,31 +331,6 @@ class _Separation:
         return next(errors, math.nan)
 
 
-def ordered(
-    values: Mapping[str, Mapping[int, float]],
-    printed: Mapping[str, Quoted],
-    *,
-    where: str = "",
-    higher_is_better: bool = True,
-) -> list[Judged]:
-    """The claims of a printed order, seed by seed.
-
-    Args:
-        values: of each row, by seed; rows without any are left out.
-        printed: numbers by row.
-        where: begins each claim.
-        higher_is_better: whether the largest number is the best.
-    """
-    compared = {label: printed[label] for label in printed if values.get(label)}
-    verdicts = []
-    for better, worse in steps(compared, higher_is_better):
-        claim = f"{where}{better} is better than {worse}"
-        published = f"{printed[better].text} against {printed[worse].text}"
-        smaller, larger = (worse, better) if higher_is_better else (better, worse)
-        verdicts.append(less(claim, published, values[smaller], values[larger]))
-    return verdicts
-
-
 def printed_order(printed: Mapping[str, Quoted], higher_is_better: bool = True) -> str:
     """Labels of a printed column, best first, " > " only where no printed errors overlap.
 

@@ -4,14 +4,15 @@ Where validation and test are one text, as is usual for tiny Shakespeare, what w
 little too good. Trained runs are read once more here, so that choosing and judging are apart.
 """
 
-import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from linrnn.compare import Row
+from linrnn.compare.tune import safe_name
 from linrnn.reproductions._page.base import Table
+from linrnn.reproductions._page.runs import Part
 from linrnn.reproductions._runs.language import mean_of
 from linrnn.reproductions._runs.tuned import Tuned
 from linrnn.tasks.lm import LM
@@ -27,6 +28,10 @@ NOTE = (
 )
 
 
+FIRST, SECOND = "loss of the first half", "loss of the second half"
+"""Measures of a run, in nats per token."""
+
+
 class Halves(NamedTuple):
     """Losses of the same weights in nats per token, over whole windows."""
 
@@ -34,28 +39,47 @@ class Halves(NamedTuple):
     second: float
 
 
-def in_halves(search: Tuned) -> tuple[Table, dict[str, dict[int, float]]]:
-    """Choose by the first half; return the table, and losses of the second by row and seed."""
-    read = functools.cache(halves)  # the first seed of a chosen rate is read twice
-    losses: dict[str, dict[int, float]] = {}
+def measured(search: Tuned) -> dict[Path, dict[str, float]]:
+    """Measures of every run by its folder: the losses of both halves."""
+    folders = {folder for row in search.first_and_all() for folder in row.folders}
+    scores = {folder: halves(folder) for folder in sorted(folders)}
+    return {
+        folder: {FIRST: score.first, SECOND: score.second}
+        for folder, score in scores.items()
+        if score is not None
+    }
+
+
+def confirmed(part: Part) -> Part:
+    """The runs of rows whose rate is also that which the first half chooses."""
+    rows = dict.fromkeys(run.row for run in part.rows)
+    same = {row for row in rows if _by_first_half(part, row) in {run.lr for run in part.runs(row)}}
+    return replace(part, rows=tuple(run for run in part.rows if run.row in same))
+
+
+def table(part: Part, labels: Sequence[str]) -> Table:
+    """Rates that the first half chooses, and losses of the second.
+
+    Args:
+        part: whose runs have measures.
+        labels: of its rows.
+    """
+    part_judged = confirmed(part)
     cells = []
-    for row in search.outcome.rows if search.first else ():
-        best_rate, chosen = search.outcome.rates[row.label], _chosen(search.first[row.label], read)
-        if chosen == best_rate:
-            by_seed = dict(enumerate(map(read, row.folders)))
-            losses[row.label] = {seed: scores.second for seed, scores in by_seed.items() if scores}
-        ours = losses.get(row.label)
+    for label in labels:
+        chosen, ours = _by_first_half(part, label), part_judged.values(label, SECOND)
+        best = next((f"{run.lr:g}" for run in part.runs(label)), "failed")
         cells.append(
             [
-                row.label,
-                "failed" if chosen is None else f"{chosen:g}",
-                f"{best_rate:g}",
+                label,
+                "failed" if math.isnan(chosen) else f"{chosen:g}",
+                best,
                 mean_of(list(ours.values())).text if ours else "not trained at that rate",
-                ", ".join(f"{loss:.3f}" for loss in ours.values()) if ours else "",
+                ", ".join(f"{loss:.3f}" for loss in ours.values()),
             ]
         )
     head = ["model", "rate by the first half", "chosen", "second half, mean ± s.e.", "by seed"]
-    return Table("The held-out text in halves (nats per character)", head, cells), losses
+    return Table("The held-out text in halves (nats per character)", head, cells)
 
 
 def halves(folder: Path) -> Halves | None:
@@ -70,7 +94,10 @@ def halves(folder: Path) -> Halves | None:
     return Halves(score(run, parts.validation).loss, score(run, parts.test).loss)
 
 
-def _chosen(rates: Mapping[float, Row], read: Callable[[Path], Halves | None]) -> float | None:
-    """The rate whose first seed has the smallest loss of the first half."""
-    losses = {rate: scores.first for rate, row in rates.items() if (scores := read(row.folders[0]))}
-    return min(losses, key=losses.__getitem__, default=None)
+def _by_first_half(part: Part, label: str) -> float:
+    """The rate whose first seed has the smallest loss of the first half; NaN if none has one."""
+    runs = [run for run in part.rows if run.row == safe_name(label)]
+    first = min((run.seed for run in runs), default=0)
+    tried = [run for run in runs if run.seed == first and FIRST in run.measures]
+    losses = {run.lr: run.measures[FIRST] for run in tried}
+    return min(losses, key=losses.__getitem__, default=math.nan)

@@ -1,17 +1,26 @@
 """Shared by reproductions of language models: the text, and losses in nats per token."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from linrnn.compare import Row
 from linrnn.compare.report import learning_curves
 from linrnn.compare.standard_error import standard_error
 from linrnn.reproductions._page.quoted import Printed
-from linrnn.reproductions._page.runs import slug
-from linrnn.reproductions._page.verdict import groups, printed_order
+from linrnn.reproductions._page.runs import Part, seed_by_seed, slug
+from linrnn.reproductions._page.verdict import (
+    NOT_KEPT,
+    Judged,
+    groups,
+    margin,
+    printed_order,
+    steps,
+)
 from linrnn.reproductions._runs.trained import Outcome
 from linrnn.train import Config, ModelConfig, OptimConfig, PositionLoss, TrainConfig
 from linrnn.train.folder import RunFolder
@@ -34,6 +43,11 @@ CUT: Mapping[str, Any] = {"validation": 0.05, "test": 0.05}
 
 RATES = (0.001, 0.003, 0.01, 0.03)
 """Learning rates that are tried where pages stand side by side; the second is the recipe's."""
+
+NATS = "nats per character"
+"""Unit of differences between losses; all texts are ASCII, and tokens are bytes."""
+LOSS = "test_loss"
+"""Field of a run: its loss on the test, in nats per token."""
 
 Curve: TypeAlias = Sequence[PositionLoss]
 BothWays: TypeAlias = Mapping[tuple[str, bool], Mapping[int, Curve]]
@@ -77,15 +91,102 @@ def test_nats(row: Row) -> Mean | None:
     return mean_of(losses) if losses else None
 
 
-def nats_by_seed(row: Row) -> dict[int, float]:
-    """Test loss in nats per token of the runs that finished, by the place of their seed."""
-    results = [RunFolder(folder).read_result() for folder in row.folders]
-    return {seed: result.test_loss for seed, result in enumerate(results) if result is not None}
+def lower_nats(
+    part: Part,
+    label: str,
+    rival: str,
+    text: str,
+    published: str,
+    *,
+    measure: str = LOSS,
+    printed: float = math.nan,
+) -> Judged:
+    """The claim that a row has a smaller loss than another, in nats.
+
+    Args:
+        part: a text at one size.
+        label, rival: the rows.
+        text: the claim in words.
+        published: the numbers or words it rests on.
+        measure: a loss in nats per token of each run.
+        printed: the published difference, if it is in nats per character too.
+    """
+    losses = part.values(rival, measure), part.values(label, measure)
+    return _gain(text, published, losses, part, (label, rival))._replace(printed=printed)
 
 
-def losses_of(outcome: Outcome) -> dict[str, dict[int, float]]:
-    """`nats_by_seed` of every row that has a run that finished."""
-    return {row.label: nats for row in outcome.rows if (nats := nats_by_seed(row))}
+def longer_windows(
+    name: str, ends: tuple[Part, Part], text: str, published: str, *, gains: bool
+) -> Judged:
+    """The claim that a row has a smaller loss with longer windows, or a larger one.
+
+    Args:
+        name: of the row.
+        ends: the same text in short windows, and in long ones.
+        text: the claim in words.
+        published: the numbers or words it rests on.
+        gains: whether the loss with longer windows is claimed to be the smaller one.
+    """
+    short, long = (part.values(name, LOSS) for part in ends)
+    losses = (short, long) if gains else (long, short)
+    judged = _gain(text, published, losses, ends[0], (name,))
+    return judged._replace(why_not=judged.why_not or ends[1].why_not(name))
+
+
+def kept_state(part: Part, label: str, first: int, text: str, published: str) -> Judged:
+    """The claim that a kept state lowers the loss of a row from a place of a window on.
+
+    Args:
+        part: a text whose runs have `measured_both_ways`.
+        label: of the row.
+        first: of the places that count.
+        text: the claim in words.
+        published: the numbers or words it rests on.
+    """
+    losses = part.values(label, loss_from(first, False)), part.values(label, loss_from(first, True))
+    return _gain(text, published, losses, part, (label,))
+
+
+def _gain(
+    text: str,
+    published: str,
+    losses: tuple[Mapping[int, float], Mapping[int, float]],
+    part: Part,
+    labels: Sequence[str],
+) -> Judged:
+    """The claim that the second of two losses is the smaller one."""
+    gains = seed_by_seed(lambda larger, smaller: larger - smaller, *losses)
+    why = part.why_not(*labels) if gains else NOT_KEPT
+    return margin(text, published, gains, unit=NATS, scale=part.scale, why_not=why)
+
+
+def loss_order(
+    part: Part, printed: Printed, *, measure: str = LOSS, in_nats: bool = False
+) -> list[Judged]:
+    """The claims of a printed column whose smallest number is the best.
+
+    Args:
+        part: a text at one size.
+        printed: numbers by row.
+        measure: a loss in nats per token of each run; rows without it are left out.
+        in_nats: whether the printed numbers are nats per character too.
+    """
+    compared = {label: printed[label] for label in printed if part.values(label, measure)}
+    verdicts = []
+    for better, worse in steps(compared, higher_is_better=False):
+        first, second = compared[better], compared[worse]
+        difference = second.value - first.value if in_nats else math.nan
+        words = f"{better} is better than {worse}", f"{first.text} against {second.text}"
+        judged = lower_nats(part, better, worse, *words, measure=measure, printed=difference)
+        verdicts.append(judged)
+    return verdicts
+
+
+def losses_by_row(
+    part: Part, labels: Sequence[str], measure: str = LOSS
+) -> dict[str, dict[int, float]]:
+    """Losses of the rows that have any, by seed."""
+    return {label: losses for label in labels if (losses := part.values(label, measure))}
 
 
 def orders(ours: Mapping[str, Mapping[int, float]], printed: Printed) -> list[str]:
@@ -121,6 +222,36 @@ def read_both_ways(rows: Sequence[Row], streams: int) -> BothWays:
                 curve = measure_positions(model, task, streams, carry=carry)
                 curves.setdefault((row.label, carry), {})[seed] = curve
     return curves
+
+
+def measured_both_ways(
+    rows: Sequence[Row], read: BothWays, first: int
+) -> dict[Path, dict[str, float]]:
+    """Measures of runs by their folder: losses with the state kept, and with it cleared.
+
+    Args:
+        rows: that were read.
+        read: their losses.
+        first: place of a window from which on losses are measured besides those of all.
+    """
+    measures: dict[Path, dict[str, float]] = {}
+    for row in rows:
+        for carry, start in itertools.product((True, False), (1, first)):
+            for seed, curve in read.get((row.label, carry), {}).items():
+                losses = measures.setdefault(row.folders[seed], {})
+                losses[loss_from(start, carry)] = whole(curve, start)
+    return measures
+
+
+def loss_from(first: int, carry: bool) -> str:
+    """Name of a measure of `measured_both_ways`.
+
+    Example:
+        >>> loss_from(1, True), loss_from(128, False)
+        ('loss, state kept', 'loss from 128 on, state cleared')
+    """
+    where = f"loss from {first} on" if first > 1 else "loss"
+    return f"{where}, state {'kept' if carry else 'cleared'}"
 
 
 def whole(curve: Curve, first: int = 1) -> float:
