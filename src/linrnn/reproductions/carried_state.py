@@ -11,10 +11,13 @@ from linrnn.reproductions._page.beside import table
 from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.verdict import Judged, less
 from linrnn.reproductions._runs.language import (
+    NATS,
     TEXT_NOTE,
     BothWays,
     Curve,
+    loss_from,
     mean_of,
+    measured_both_ways,
     read_both_ways,
     small,
     whole,
@@ -34,8 +37,6 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "shuffled": {"order": "shuffled", "carry_state": False},
 }
 D_MODEL, N_LAYERS, EPOCHS, BATCH_TOKENS = 64, 2, 2, 4096
-IN_TEST = {True: "kept in the test", False: "cleared in the test"}
-"""Measures of a run: its loss with the state kept from chunk to chunk, and with it cleared."""
 _SCALE = "with two layers of width 64"
 ROWS = 16  # streams the test text is read in: few, so that hardly any chunk begins without a past
 
@@ -91,7 +92,7 @@ class CarriedState(Reproduction):
             outcomes.append(outcome)
             curves = read[chunk] = read_both_ways(outcome.rows, ROWS)
             tables.append(_losses(chunk, curves))
-            measures |= _measures(outcome, curves)
+            measures |= measured_both_ways(outcome.rows, curves, 1)
         runs = Runs.of_page(setting.out, setting.scale, measures=measures)
         return Findings(
             runs=runs,
@@ -109,9 +110,9 @@ class CarriedState(Reproduction):
             less(
                 f"{_part(chunk)}: a kept state helps {mixer}",
                 "expected, no result",
-                runs.part(_part(chunk)).values(label(mixer, "kept"), IN_TEST[True]),
-                runs.part(_part(chunk)).values(label(mixer, "cleared"), IN_TEST[False]),
-            )._replace(unit="nats per character", scale=_SCALE)
+                runs.part(_part(chunk)).values(label(mixer, "kept"), loss_from(1, True)),
+                runs.part(_part(chunk)).values(label(mixer, "cleared"), loss_from(1, False)),
+            )._replace(unit=NATS, scale=_SCALE)
             for chunk, mixer in product(self.chunks, self.mixers)
         ]
 
@@ -169,16 +170,6 @@ def _part(chunk: int) -> str:
     return f"chunks of {chunk}"
 
 
-def _measures(outcome: Outcome, curves: BothWays) -> dict[Path, dict[str, float]]:
-    """Losses of the test, both ways, by the folder of a run."""
-    return {
-        folder: {IN_TEST[way]: whole(curves[row.label, way][seed]) for way in IN_TEST}
-        for row in outcome.rows
-        for seed, folder in enumerate(row.folders)
-        if seed in curves.get((row.label, True), {})
-    }
-
-
 def _losses(chunk: int, curves: BothWays) -> Table:
     cells = []
     for name in dict.fromkeys(name for name, _ in curves):
@@ -187,7 +178,7 @@ def _losses(chunk: int, curves: BothWays) -> Table:
         )
         first = mean_of([curve[0].loss for curve in curves[name, True].values()])
         cells.append([name, carried.text, cleared.text, first.text])
-    head = ["model, state in training", *IN_TEST.values()]
+    head = ["model, state in training", "kept in the test", "cleared in the test"]
     title = f"{_part(chunk).capitalize()}: test loss (nats per character), mean ± s.e."
     return Table(title, [*head, "first position, kept"], cells)
 

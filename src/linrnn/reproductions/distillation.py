@@ -1,6 +1,6 @@
 """A small trained Hyena, and small recurrences that replace its filters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,15 +10,13 @@ import torch
 
 from linrnn.backbone import SequenceModel
 from linrnn.compare import Row
-from linrnn.compare.run_table import Run
-from linrnn.compare.tune import safe_name
 from linrnn.distillation import distill_orders
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import table
-from linrnn.reproductions._page.runs import Part, Runs, decades, seed_by_seed, slug
+from linrnn.reproductions._page.runs import SECONDS, Part, Runs, decades, seed_by_seed
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.language import TEXT_NOTE, mean_of, small, with_model
-from linrnn.reproductions._runs.timing import Call, Timing, Turns, digits, published_on_gpu, sooner
+from linrnn.reproductions._runs.timing import Call, Timing, Turns, digits, faster, rounds
 from linrnn.reproductions._runs.trained import problems, train
 from linrnn.reproductions._runs.tuned import one_rate
 from linrnn.state import n_floats
@@ -44,7 +42,6 @@ STEPS = 256
 STEADY_FACTOR = 1.25
 BEFORE, AFTER = "hyena", "laughing_hyena"
 TEXT, TIMED = "tiny Shakespeare", "steps"
-SECONDS = "seconds"
 _SCALE = "with two layers of width 64"
 
 
@@ -114,7 +111,8 @@ class Distillation(Reproduction):
         times = self._times(setting)
         measures = {folder: _measures(seed) for folder, seed in distilled.items()}
         trained = Runs.of_page(setting.out, setting.scale, measures=measures)
-        runs = Runs((*trained.rows, *_rounds(times, setting.scale)))
+        steps = {_row(*at): timing for at, (timing, _) in times.items()}
+        runs = Runs((*trained.rows, *rounds({TIMED: steps}, setting.scale)))
         tables = [
             *([_orders(seeds)] if seeds else []),
             _steps(times, self.steps),
@@ -137,7 +135,7 @@ class Distillation(Reproduction):
     def claims(self, runs: Runs, scale: str) -> list[Judged]:
         """The statements about loss and speed, seed by seed and round by round."""
         orders = judged(runs.part(TEXT, _SCALE), self.orders)
-        return [*orders, *judged_steps(runs.part(TIMED), self.positions)]
+        return [*orders, *judged_steps(runs.part(TIMED, _SCALE), self.positions)]
 
     def _distilled(self, folder: Path, setting: Setting) -> Seed:
         run = open_run(folder)
@@ -156,14 +154,14 @@ class Distillation(Reproduction):
         for mixer, its in options.items():
             model = _timed(self.base, mixer, its)
             for position in self.positions:
-                calls[f"{mixer}, {position}"], floats[mixer, position] = self._stream(
+                calls[_row(mixer, position)], floats[mixer, position] = self._stream(
                     model, position
                 )
         timings = self.turns.measure(calls)
         for name, timing in timings.items():
             setting.say(f"{self.steps} steps after {name}: {timing.milliseconds()} ms")
         return {
-            (mixer, position): (timings[f"{mixer}, {position}"], floats[mixer, position])
+            (mixer, position): (timings[_row(mixer, position)], floats[mixer, position])
             for mixer in options
             for position in self.positions
         }
@@ -275,15 +273,6 @@ def _error(order: int) -> str:
     return f"error of outputs, order {order}"
 
 
-def _rounds(times: Mapping[tuple[str, int], tuple[Timing, int]], scale: str) -> Iterator[Run]:
-    for (mixer, position), (timing, floats) in times.items():
-        for i, seconds in enumerate(timing.seconds):
-            yield Run(
-                scale=scale, part=slug(TIMED), row=safe_name(_row(mixer, position)), seed=i,
-                mixer=mixer, state=floats, measures={SECONDS: seconds},
-            )  # fmt: skip
-
-
 def _row(mixer: str, position: int) -> str:
     return f"{mixer}, {position}"
 
@@ -322,25 +311,22 @@ def judged_steps(part: Part, positions: Sequence[int]) -> list[Judged]:
         part: of the rounds.
         positions: in rising order.
     """
-    seconds = {
-        (mixer, position): part.values(_row(mixer, position), SECONDS)
-        for mixer in (BEFORE, AFTER)
-        for position in positions
-    }
     spreads = seed_by_seed(
-        lambda *each: decades(max(each) / min(each), STEADY_FACTOR),
-        *(seconds[AFTER, position] for position in positions),
+        lambda *seconds: decades(max(seconds) / min(seconds), STEADY_FACTOR),
+        *(part.values(_row(AFTER, position), SECONDS) for position in positions),
     )
     claim = "after, a step costs as much however much was read"
-    steady = margin(claim, "by its making", spreads, unit=f"decades below {STEADY_FACTOR:g}")
+    unit = f"decades under a factor of {STEADY_FACTOR:g}"
+    steady = margin(claim, "by its making", spreads, unit=unit, scale=part.scale)
     return [
         steady._replace(each="rounds"),
         *(
-            sooner(
+            faster(
+                part,
+                _row(AFTER, position),
+                _row(BEFORE, position),
                 f"after {position:,} steps one costs less than before distillation",
-                published_on_gpu("1.5 times the tokens a second"),
-                Timing(tuple(seconds[AFTER, position].values())),
-                Timing(tuple(seconds[BEFORE, position].values())),
+                "1.5 times the tokens a second, on a GPU",
             )
             for position in positions
         ),

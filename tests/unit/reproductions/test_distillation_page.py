@@ -10,7 +10,7 @@ from linrnn.compare.run_table import Run
 from linrnn.reproductions import Setting, distillation
 from linrnn.reproductions._page.runs import Runs, slug
 from linrnn.reproductions._runs.language import small, with_model
-from linrnn.reproductions._runs.timing import Timing, Turns
+from linrnn.reproductions._runs.timing import Timing, Turns, rounds
 from linrnn.reproductions.distillation import Distillation, Seed
 from linrnn.train import OrderFit, Score
 from linrnn.train.model import load_model
@@ -124,8 +124,8 @@ def test_steps_are_compared_round_by_round():
         ("hyena", 1): (3.0, 0.5), ("hyena", 2): (4.0, 4.0),
         ("laughing_hyena", 1): (1.0, 1.0), ("laughing_hyena", 2): (1.1, 2.0),
     }  # fmt: skip
-    rounds = distillation._rounds({k: (Timing(s), 1) for k, s in seconds.items()}, "cpu")
-    part = Runs(tuple(rounds)).part(distillation.TIMED)
+    steps = {distillation._row(*at): Timing(s) for at, s in seconds.items()}
+    part = Runs(tuple(rounds({distillation.TIMED: steps}, "cpu"))).part(distillation.TIMED)
     alike, *cheaper = distillation.judged_steps(part, (1, 2))
     assert alike.held == (True, False)
     assert [judged.held for judged in cheaper] == [(True, False), (True, True)]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from linrnn import reproductions
+from linrnn.compare.run_table import Run
 from linrnn.reproductions import (
     Findings,
     Setting,
@@ -32,6 +33,7 @@ from linrnn.reproductions._page.report import publish, write_report
 from linrnn.reproductions._page.runs import Runs
 from linrnn.reproductions._page.student import holm, sign_test
 from linrnn.reproductions._page.verdict import Judged, groups, printed_order
+from linrnn.reproductions._runs.language import loss_from
 
 
 def judged(*differences, **fields):
@@ -366,18 +368,37 @@ def test_claims_of_windows_are_of_the_seeds_that_both_have(made_runs):
 
 
 def test_a_kept_state_is_held_against_a_cleared_one():
-    from linrnn.train import PositionLoss
-
-    def curve(loss):
-        one = PositionLoss(first=1, last=2, loss=loss, standard_error=0.1, windows=2)
-        return [one, replace(one, first=3, last=4)]
-
-    curves = {
-        ("lru, kept", True): {0: curve(1.0), 1: curve(2.0)},
-        ("lru, cleared", False): {0: curve(1.5), 1: curve(1.5)},
-    }
-    (judged,) = carried_state.judged(16, curves, ["lru"])
+    rows = [
+        Run(scale="cpu", part="chunks-of-16", row=f"lru__{arm}", seed=seed, measures={name: loss})
+        for arm, name, losses in (
+            ("kept", loss_from(1, True), (1.0, 2.0)),
+            ("cleared", loss_from(1, False), (1.5, 1.5)),
+        )
+        for seed, loss in enumerate(losses)
+    ]
+    page = carried_state.CarriedState(mixers=["lru"], chunks=[16])
+    (judged,) = page.claims(Runs(tuple(rows)), "cpu")
     assert judged.held == (True, False)
+    assert judged.differences == (0.5, -0.5)
+
+
+def test_a_claim_that_cannot_be_decided_makes_no_other_harder():
+    clear = judged(1.0, 1.1, 0.9, 1.05, 0.95)
+    alone = rules.verdicts([clear], 5)[0]
+    beside = rules.verdicts(
+        [
+            clear,
+            judged(1.0, 2.0, 3.0, 1.0, 2.0, each="rounds"),
+            judged(1.0, -2.0, 3.0, 1.0, -2.0, why_not=rules.EDGE),
+            judged(1.0, 2.0),
+        ],
+        5,
+    )
+    assert beside[0] == alone
+    assert [v.word for v in beside[1:]] == [rules.NOTHING] * 3
+    assert all(math.isnan(v.p) for v in beside[1:])
+    tested = rules.verdicts([clear, judged(1.0, -2.0, 3.0, 1.0, -2.0)], 5)
+    assert tested[0].p == pytest.approx(2 * alone.p)
 
 
 def test_measured_sizes_are_claims(tmp_path, monkeypatch):

@@ -124,7 +124,8 @@ def rule(need: int) -> str:
     return (
         "the difference is that of two rows trained with the same seed, above 0 where the claim "
         "holds. Its interval is Student's at 95 %; a claim that seeds only affirm or deny has the "
-        "sign test. The p values of a page are corrected by Holm's rule. Below "
+        "sign test. The p values of a page's claims that can be decided are corrected by Holm's "
+        "rule. Below "
         f"{LEVEL:g} a claim is `{SAME}` or `{OPPOSITE}`. It is `{REPRODUCED}` if, besides, all "
         "settings are published and the published number lies within the interval; with another "
         f"number, or none, it is `{DIRECTION}`. Otherwise it is `{UNRESOLVED}`. It `{NOTHING}` "
@@ -151,19 +152,25 @@ def verdicts(claims: Sequence[Judged], need: int) -> list[Verdict]:
         >>> [(v.word, v.size) for v in verdicts([a], 5)]
         [('same direction at reduced scale', '+2.12 [+1.88, +2.36]')]
     """
+    whys = [_why_not(judged, need) for judged in claims]
     effects = [_effect(judged) for judged in claims]
-    adjusted = holm([p for _, p in effects])
+    # what cannot be decided is not tested, and makes no other claim harder
+    tested = [math.nan if why else p for why, (_, p) in zip(whys, effects, strict=True)]
     return [
-        _verdict(judged, sign, p, need)
-        for judged, (sign, _), p in zip(claims, effects, adjusted, strict=True)
+        _verdict(judged, why, sign, p)
+        for judged, why, (sign, _), p in zip(claims, whys, effects, holm(tested), strict=True)
     ]
 
 
-def _verdict(judged: Judged, sign: float, p: float, need: int) -> Verdict:
-    mean, low, high = interval(judged.differences)
+def _why_not(judged: Judged, need: int) -> str:
+    """Why a claim decides nothing, whatever its numbers say."""
     why = judged.why_not or (ROUNDS if judged.each == "rounds" else "")
-    if not why and len(judged.held) < need:
-        why = f"{len(judged.held)} of {need} seeds"
+    few = len(judged.held) < need
+    return why or (f"{len(judged.held)} of {need} seeds" if few else "")
+
+
+def _verdict(judged: Judged, why: str, sign: float, p: float) -> Verdict:
+    mean, low, high = interval(judged.differences)
     word = UNRESOLVED
     if why:
         word = NOTHING

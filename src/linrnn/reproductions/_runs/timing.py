@@ -15,7 +15,7 @@ from linrnn.compare.run_table import Run
 from linrnn.compare.standard_error import standard_error
 from linrnn.compare.tune import safe_name
 from linrnn.reproductions._page.runs import SECONDS, Part, decades, slug
-from linrnn.reproductions._page.verdict import MINUTES, Judged, less
+from linrnn.reproductions._page.verdict import MINUTES, Judged
 
 Call = Callable[[], object]
 
@@ -193,17 +193,6 @@ def faster(part: Part, label: str, rival: str, text: str, published: str) -> Jud
     unit = "decades of the time"
     judged = part.paired(text, published, unit, (label, rival), decades, measure=SECONDS)
     return judged._replace(each="rounds")
-
-
-def sooner(claim: str, published: str, faster: Timing, slower: Timing) -> Judged:
-    """A claim that one call takes less time than another, by the rounds both were in.
-
-    Example:
-        >>> sooner("a is faster", "2×", Timing((2.0, 2.0)), Timing((4.0, 1.0, 9.0))).held
-        (True, False)
-    """
-    both = (dict(enumerate(timing.seconds)) for timing in (faster, slower))
-    return less(claim, published, *both)._replace(each="rounds")
 
 
 def times(value: float) -> str:
