@@ -130,7 +130,10 @@ def initial(
     where_to = like.device if device is None else torch.device(device)
     if where_to.type == "cpu" and not torch.compiler.is_compiling() and type(batch_size) is int:
         fix = "Lower batch_size, or the sizes of the layer."
-        check_fits(where, "the state", batch_size * _row_bytes(spec), fix)
+        numbers = 0  # of a row, each of at least 4 bytes
+        for part in _parts(spec):
+            numbers += math.prod(part.shape)
+        check_fits(where, "the state", 4 * batch_size * numbers, fix)
     if dtype is None:  # integers have no precision to go by
         dtype = like.dtype if like.dtype in _PRECISIONS else torch.float32
     return _fill(spec, batch_size, where_to, dtype)
@@ -144,11 +147,6 @@ def _parts(spec: Spec) -> list[Part]:
     for part in spec.values() if isinstance(spec, dict) else spec:
         parts += [part] if isinstance(part, Part) else _parts(part)
     return parts
-
-
-def _row_bytes(spec: Spec) -> int:
-    """A lower bound of the bytes of a row of a state."""
-    return 4 * sum([math.prod(part.shape) for part in _parts(spec)])
 
 
 def _fill(spec: Spec, batch: int, device: torch.device | str, dtype: torch.dtype) -> Any:

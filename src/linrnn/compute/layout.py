@@ -159,22 +159,20 @@ def dense(x: Tensor) -> Tensor:
 
 def all_unit_channels(tensors: Iterable[Tensor]) -> list[Tensor]:
     """`unit_channels` of each; most are read as they are, which is seen without a call for each."""
-    return [
-        x
-        if x.stride(-1) == 1 and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
-        else unit_channels(x)
-        for x in tensors
-    ]
+    readable: list[Tensor] = []
+    for x in tensors:
+        as_it_is = x.stride(-1) == 1 and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
+        readable.append(x if as_it_is else unit_channels(x))
+    return readable
 
 
 def all_dense(tensors: Iterable[Tensor]) -> list[Tensor]:
     """`dense` of each; most are so already, which is seen without a call for each."""
-    return [
-        x
-        if x.is_contiguous() and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
-        else dense(x)
-        for x in tensors
-    ]
+    readable: list[Tensor] = []
+    for x in tensors:
+        as_it_is = x.is_contiguous() and not (x.data_ptr() % 16 or x.is_conj() or x.is_neg())
+        readable.append(x if as_it_is else dense(x))
+    return readable
 
 
 def _moved(x: Tensor) -> Tensor:

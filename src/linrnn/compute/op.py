@@ -377,9 +377,7 @@ def reached(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def watched() -> bool:
     """Whether somebody records or transforms what is called, or only asks what would be."""
-    return (
-        bool(STOPPED.get()) or torch._C._len_torch_dispatch_stack() > 0 or transformed() or traced()
-    )
+    return bool(STOPPED.get()) or not eager() or traced()
 
 
 class _Function(torch.autograd.Function):

@@ -8,10 +8,10 @@ value gets a place (`Assembler`): a register, which is used again when its value
 more, or the row in memory that it comes from or goes to.
 """
 
-import itertools
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import IntEnum
+from itertools import chain, starmap
 from typing import NamedTuple, TypeAlias
 
 from linrnn.engine.graph import Program, levels
@@ -101,6 +101,7 @@ class Assembler:
         self.width = classes(program)  # of each value; copies are added
         self.levels = levels(program)
         self.factors: dict[int, Operand] = {}
+        self.written_factors = 0
         self.copies: list[tuple[int, int]] = []  # from a node to the slot of an output
 
     def assembled(self) -> Assembled:
@@ -117,14 +118,14 @@ class Assembler:
         for step in steps:
             counts[step.level] += 1
         matrices = [(*key, *pair) for key, pair in self.matrices.items()]
-        tables = ((_SLOT, self.slots), (_MATRIX, matrices), (_CODE, codes))
-        body = b"".join([b"".join(itertools.starmap(row.pack, rows)) for row, rows in tables])
+        rows = starmap(_SLOT.pack, self.slots), starmap(_MATRIX.pack, matrices)
+        body = b"".join(chain(*rows, starmap(_CODE.pack, codes)))
         sizes = (_HEADER.size + len(body), len(self.slots), len(matrices), *counts)
         return Assembled(
             _HEADER.pack(*sizes) + body,
             tuple(self.operands),
             tuple([(i, self.factors[x], self.factors[y]) for i, x, y in program.products]),
-            sum([kind == "factor" for kind, _ in self.operands]),
+            self.written_factors,
             self._sized(),
             tuple(ratio_classes),
         )
@@ -180,19 +181,12 @@ class Assembler:
         destinations: list[tuple[int, Operand]] = []
         for i, node in enumerate(self.outputs):
             destinations.append((node, ("output", i)))
-        written = 0
-        for node in [x for _, *pair in program.products for x in pair]:
-            if node in self.factors:
-                continue
-            op, _, index = program.nodes[node]
-            if op == "input" and index not in self.passing:
-                self.factors[node] = ("input", index)
-            elif node in self.outputs:
-                self.factors[node] = ("output", self.outputs.index(node))
-            else:
-                self.factors[node] = ("factor", written)
-                destinations.append((node, self.factors[node]))
-                written += 1
+        for _, *sides in program.products:
+            for node in sides:
+                if node not in self.factors:
+                    self.factors[node] = self._factor(node)
+                    if self.factors[node][0] == "factor":
+                        destinations.append((node, self.factors[node]))
         for node, operand in destinations:
             # a value is computed where it goes, or copied there: what is computed once, before
             # the first step, has no row in memory yet
@@ -206,6 +200,16 @@ class Assembler:
                 self.home[node] = slot
         return [*self.outputs, *program.next_states, *self.factors]
 
+    def _factor(self, node: int) -> Operand:
+        """Where a factor of `Program.products` lies: with an input, an output or by itself."""
+        op, _, index = self.program.nodes[node]
+        if op == "input" and index not in self.passing:
+            return "input", index
+        if node in self.outputs:
+            return "output", self.outputs.index(node)
+        self.written_factors += 1
+        return "factor", self.written_factors - 1
+
     def _steps(self, operations: Sequence[Operation]) -> list[Operation]:
         """All there is to do, by levels: the operations on values, and copies."""
         nodes = self.program.nodes
@@ -217,16 +221,16 @@ class Assembler:
                 x = operation_of((x.level, x.op, (slot,), (*x.args, slot), 0.0, None, None))
             by_level[x.level].append(x)
         opening: list[Operation] = []
-        closing = self._next_states(by_level, opening)
-        if by_level[3]:
-            # a state that is read after a chunk of steps is copied in each, before it changes
-            read = {x for y in by_level[3] for x in y.args if x >= 0 and nodes[x].op == "state"}
-            late = {x: self._copied(x, opening) for x in sorted(read)}
-            if late:
-                by_level[3] = [
-                    x._replace(args=tuple([late.get(node, node) for node in x.args]))
-                    for x in by_level[3]
-                ]
+        late = {x for step in by_level[3] for x in step.args}
+        closing = self._next_states(by_level[2], late, opening)
+        # a state that is read after a chunk of steps is copied in each, before it changes
+        read = late.intersection(self.program.leaves["state"].values())
+        if read:
+            copies = {x: self._copied(x, opening) for x in sorted(read)}
+            by_level[3] = [
+                x._replace(args=tuple([copies.get(node, node) for node in x.args]))
+                for x in by_level[3]
+            ]
         for node, slot in self.copies:
             level = 2 if nodes[node].op == "state" else 3
             (opening if level == 2 else by_level[3]).append(_move(level, node, ~slot))
@@ -240,27 +244,29 @@ class Assembler:
         return copy
 
     def _next_states(
-        self, by_level: Sequence[Sequence[Operation]], opening: list[Operation]
+        self, steps: Sequence[Operation], late: Set[int], opening: list[Operation]
     ) -> list[Operation]:
         """The copies that close a step, of next states that are not computed in their places.
 
         One is, if nothing reads the state any more when it is computed, nor the value later.
+
+        Args:
+            steps: on the way from state to state.
+            late: the values that are read after these.
+            opening: what comes before them, to which copies are added.
         """
         places = self.program.leaves["state"]
         produced, last_read = dict[int, int](), dict[int, int]()
-        for place, step in enumerate(by_level[2]):
+        for place, step in enumerate(steps):
             produced.update(dict.fromkeys(step.results, place))
             last_read.update(dict.fromkeys(step.args, place))
-        late = {x for step in by_level[3] for x in step.args}
         closing = []
         for i, node in enumerate(self.program.next_states):
             if places.get(i) == node:
                 continue
             free = node in produced and node not in late and node not in self.home
             last = last_read.get(places.get(i, -1), -1)
-            if free and last < produced[node] + (
-                by_level[2][produced[node]].op not in _NOT_IN_PLACE
-            ):
+            if free and last < produced[node] + (steps[produced[node]].op not in _NOT_IN_PLACE):
                 self.home[node] = self.states[i]
                 continue
             # another state changes as well

@@ -72,7 +72,9 @@ class Selection:
         self.levels: list[int] = []
         #: The number that a node is, if it is one.
         self.numbers: list[float | None] = []
-        for level, node in zip(levels, nodes, strict=True):
+        #: The numbers, and inner nodes that may be one operation with what reads them.
+        self.parts: set[int] = set()
+        for i, (level, node) in enumerate(zip(levels, nodes, strict=True)):
             of_state = node.op == "state"
             for x in node.args:
                 self.uses[x] += 1
@@ -82,13 +84,15 @@ class Selection:
                 level = 2
             self.levels.append(level)
             self.numbers.append(node.attribute if node.op == "constant" else None)
-        for x in (*required, *[x for _, x in program.sums]):
+            if node.op == "constant":
+                self.parts.add(i)
+        for x in required:
+            self.uses[x] += 1
+        for _, x in program.sums:
             self.uses[x] += 1
         self.needed = set(required)
         #: The nodes that may become a part of the one operation which reads them.
         self.inner = [_OUTSIDE] * len(nodes)
-        #: Those of `_TOGETHER`, and the numbers.
-        self.parts = {i for i, x in enumerate(self.numbers) if x is not None}
         for i, node in enumerate(nodes):
             for x in node.args:
                 if self.uses[x] == 1 and self.levels[x] == self.levels[i]:
@@ -112,7 +116,7 @@ class Selection:
             level, value, matrix = levels[i], 0.0, None
             if i in self.pairs:
                 op, results, argument = self.pairs[i]
-                args, level = (argument,), min([levels[x] for x in results])
+                args, level = (argument,), min(map(levels.__getitem__, results))
             elif op in CONTRACTIONS:
                 op, args, matrix = "product", args[1:], (args[0], attribute)
             elif op in SPREADS:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from linrnn.cells import Cell
 from linrnn.compute.arguments import check_flags
+from linrnn.compute.backend import requested
 from linrnn.compute.op import STOPPED
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import DTypeError, check_positive_int
@@ -172,7 +173,7 @@ def _computed(
     if compiling and layout.time == 1 and layout.cu_seqlens is None:
         # in operators that every format and every fusing compiler knows
         outputs, finals = _loop.results(cell.program, leaves, layout, cell.by_parts)
-    elif STOPPED.get() or compiling or leaves.states[0].is_meta:
+    elif compiling or leaves.states[0].is_meta or (sig is None and STOPPED.get()):
         results = of_text(
             list(leaves.states),
             list(leaves.inputs),
@@ -193,7 +194,8 @@ def _computed(
         outputs, finals = list(results[:n]), list(results[n:])
     else:
         with without_autocast(leaves.states[0].device):
-            chosen = choose(cell.program, leaves, layout, form, backend)
+            requests = sig.requests if sig else (requested_form(form), requested(backend))
+            chosen = choose(cell.program, leaves, layout, *requests)
             if sig is not None:
                 plan = planned(cell, call, sig, chosen.kernels)
                 replayed = None if plan is None else plan(cell, sig)

@@ -1,7 +1,6 @@
 """The arguments of `cell_scan`: checked, in one dtype, of one width, as leaves of the program."""
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -37,8 +36,12 @@ class Leaves(NamedTuple):
 
     def like(self, flat: Sequence[Any]) -> "Leaves":
         """Group the values of ``flat`` as this one groups its own."""
-        ends = list(accumulate(map(len, self)))
-        return Leaves(*[list(flat[a:b]) for a, b in pairwise((0, *ends))])
+        groups: list[list[Any]] = []
+        start = 0
+        for group in self:
+            groups.append(list(flat[start : start + len(group)]))
+            start += len(group)
+        return Leaves(*groups)
 
 
 class Layout(NamedTuple):
@@ -122,8 +125,7 @@ def prepare(
     if device is not None:
         marks = reset if isinstance(reset, Tensor) else None
         check_device(WHERE, like, device, **tensors, reset=marks)
-    inputs = {name: named[name] for name in cell.inputs}
-    rows, steps = _rows_and_steps(cell, inputs, states, cu_seqlens, time)
+    rows, steps = _rows_and_steps(cell, tensors, cu_seqlens, time)
     assert device is not None
     seqs = rows if cu_seqlens is None else cu_seqlens.shape[0] - 1
     for name, h in states.items():
@@ -133,18 +135,13 @@ def prepare(
                 f"{WHERE}: {name} must have shape ({axis}={seqs}, channels), got {tuple(h.shape)}."
             )
     check_reset(WHERE, reset, rows, steps)
-    dtype, input_dtype = _dtypes(cell, named, states)
+    dtype, input_dtype = _dtypes(cell, tensors)
     stored = dtype if any(cell.traced.complex_outputs) else input_dtype
-    channels, uniform = _channels(cell, named, states)
+    leading = dict.fromkeys(cell.inputs, 2) | dict.fromkeys(cell.states, 1)
+    channels, uniform = _channels(cell, tensors, leading)
     if channels is not None and not uniform:
-        named = {n: _flat(x, channels, 2 if n in inputs else 0) for n, x in named.items()}
-        states = {n: _flat(h, channels, 1) for n, h in states.items()}
-    parts = Leaves(
-        _of(states, cell, 0, dtype) if states else [],
-        _of(named, cell, 1, input_dtype),
-        _of(named, cell, 2, dtype),
-        _of(named, cell, 3, dtype),
-    )
+        tensors = {n: _flat(x, channels, leading.get(n, 0)) for n, x in tensors.items()}
+    parts = _leaves(cell, tensors, dtype, input_dtype)
     leaves, sizes = _sized(cell, parts, channels)
     starts = list(cell.starts())
     if not states:
@@ -153,7 +150,7 @@ def prepare(
         leaves = leaves._replace(states=new)
     layout = Layout(reset, cu_seqlens, steps, reverse, starts, stored, sizes[1])
     if cell.matrices and stored is torch.bfloat16:
-        rounded = all([named[n].dtype is torch.bfloat16 for n in cell.matrices])
+        rounded = all([tensors[n].dtype is torch.bfloat16 for n in cell.matrices])
         layout = layout._replace(half_products=rounded)
     return Call(leaves, layout, channels)
 
@@ -184,14 +181,10 @@ def _states(cell: Cell, state: Any) -> dict[str, Tensor]:
 
 
 def _rows_and_steps(
-    cell: Cell,
-    inputs: Mapping[str, Tensor],
-    states: Mapping[str, Tensor],
-    cu_seqlens: Tensor | None,
-    time: int | None,
+    cell: Cell, tensors: Mapping[str, Tensor], cu_seqlens: Tensor | None, time: int | None
 ) -> tuple[int, int]:
-    if not inputs:
-        if time is None or not states:
+    if not cell.inputs:
+        if time is None or cell.states[0] not in tensors:
             raise ArgumentError(
                 f"{WHERE}: a cell without inputs must be given time= and state=, got "
                 f"{'no time' if time is None else 'no state'}. They say how long it runs."
@@ -200,9 +193,11 @@ def _rows_and_steps(
             check_positive_int(WHERE, time=time)
         if cu_seqlens is not None:
             raise ArgumentError(f"{WHERE}: cu_seqlens must be None without inputs, got some.")
-        return next(iter(states.values())).shape[0], time
-    first, x = next(iter(inputs.items()))
-    for name, y in inputs.items():
+        return tensors[cell.states[0]].shape[0], time
+    first = cell.inputs[0]
+    x = tensors[first]
+    for name in cell.inputs:
+        y = tensors[name]
         if y.ndim < 3 or y.shape[:2] != x.shape[:2]:
             raise ShapeError(
                 f"{WHERE}: {name} must have shape (batch, time, *channels), batch and time those "
@@ -216,51 +211,63 @@ def _rows_and_steps(
     return x.shape[0], x.shape[1]
 
 
-def _dtypes(
-    cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
-) -> tuple[torch.dtype, torch.dtype]:
+def _dtypes(cell: Cell, tensors: Mapping[str, Tensor]) -> tuple[torch.dtype, torch.dtype]:
     """Return the dtype to compute in, and that which all inputs have in common; both real."""
-    for name, x in {**named, **states}.items():
+    for name, x in tensors.items():
         if x.is_complex() and name not in cell.is_complex:
             raise DTypeError(
                 f"{WHERE}: {name} must be real as declared, got {x.dtype}. "
                 f"Declare it: Cell(..., complex={name!r})."
             )
-    inputs = [named[name] for name in cell.inputs]
-    every = [*named.values(), *(states.values() if not named else ())]
-    dtype = accumulator_dtype(_promoted(every))
-    return dtype, _promoted(inputs) if inputs else dtype
+    arguments = (*cell.inputs, *cell.constants, *cell.matrices)
+    dtype = accumulator_dtype(_promoted(tensors, arguments or cell.states))
+    return dtype, _promoted(tensors, cell.inputs) if cell.inputs else dtype
 
 
-def _promoted(tensors: Sequence[Tensor]) -> torch.dtype:
-    # tables, for a compiler does not follow the methods of a dtype
-    kinds = [_REAL.get(x.dtype, x.dtype) for x in tensors]
-    dtype = kinds[0]
-    for kind in kinds[1:]:
-        dtype = torch.promote_types(dtype, kind)
+def _promoted(tensors: Mapping[str, Tensor], names: Sequence[str]) -> torch.dtype:
+    """The real dtype that holds the numbers of some arguments."""
+    dtype: torch.dtype | None = None
+    for name in names:
+        # a table, for a compiler does not follow the methods of a dtype
+        real = _REAL.get(tensors[name].dtype, tensors[name].dtype)
+        dtype = real if dtype is None else torch.promote_types(dtype, real)
+    assert dtype is not None
     return dtype
 
 
-def _of(tensors: Mapping[str, Tensor], cell: Cell, kind: int, dtype: torch.dtype) -> list[Tensor]:
-    """Arguments of a kind as leaves, in a dtype of that precision."""
-    names = (cell.states, cell.inputs, cell.constants, cell.matrices)[kind]
-    if not cell.is_complex:
-        return [tensors[name].to(dtype) for name in names]
-    wide = _COMPLEX[accumulator_dtype(dtype)]
-    converted = [tensors[name].to(wide if name in cell.is_complex else dtype) for name in names]
-    return cell.parts(kind, converted)
+def _leaves(
+    cell: Cell, tensors: Mapping[str, Tensor], dtype: torch.dtype, input_dtype: torch.dtype
+) -> Leaves:
+    """Arguments as leaves, inputs in their own dtype and all others in that of the computation.
+
+    A call without a state has no states among them.
+    """
+    groups: list[list[Tensor]] = []
+    for kind, names in enumerate((cell.states, cell.inputs, cell.constants, cell.matrices)):
+        real = input_dtype if kind == 1 else dtype
+        group: list[Tensor] = []
+        for name in names:
+            if name in cell.is_complex and name in tensors:
+                group.append(tensors[name].to(_COMPLEX[accumulator_dtype(real)]))
+            elif name in tensors:
+                group.append(tensors[name].to(real))
+        groups.append(cell.parts(kind, group) if group and cell.is_complex else group)
+    return Leaves(*groups)
 
 
 def _channels(
-    cell: Cell, named: Mapping[str, Tensor], states: Mapping[str, Tensor]
+    cell: Cell, tensors: Mapping[str, Tensor], leading: Mapping[str, int]
 ) -> tuple[tuple[int, ...] | None, bool]:
     """The channel axes that all arguments of an elementwise cell are broadcast to.
+
+    Args:
+        cell, tensors: the call's.
+        leading: how many axes each has before its channels, 0 unless this says more.
 
     Returns:
         These axes, and whether there is one, which every argument has already.
     """
-    shapes = {n: x.shape[2 if n in cell.inputs else 0 :] for n, x in named.items()}
-    shapes |= {n: h.shape[1:] for n, h in states.items()}
+    shapes = {n: x.shape[leading.get(n, 0) :] for n, x in tensors.items()}
     if cell.program.mixes:
         for name, shape in shapes.items():
             if name not in cell.matrices and len(shape) > 1:

@@ -117,11 +117,6 @@ def room(
     return {"final": finals, "output": outputs + _fresh(steps, widths, dtype)}
 
 
-def offsets(layout: Layout) -> Tensor | None:
-    """Return where packed sequences begin and end, as the machine reads it."""
-    return checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
-
-
 def backward(
     program: Program,
     leaves: Leaves,
@@ -228,8 +223,10 @@ class _Code:
         #: Whether the machine is told widths though all are equal, so that rows stay whole: for a
         #: roll, and for an adjoint without what mixes channels in its step, whose sums then have
         #: one order with checkpoints and without. Where a product with a matrix is, they do anyway.
-        self._always_widths = not program.leaves["matrix"] and (
-            program.mixed or any([x.op == "roll" for x in program.nodes])
+        self._always_widths = (
+            program.mixes
+            and not program.leaves["matrix"]
+            and (program.mixed or any([x.op == "roll" for x in program.nodes]))
         )
         assembler = Assembler(program, outputs, operations(), starts, previous, passing)
         self.assembled = assembler.assembled()
@@ -325,7 +322,7 @@ class _Code:
         n_operands = len(values) // _OPERAND_WORDS
         for x in marks:
             values += (x.data_ptr(), *x.stride()[:2], DTYPES[x.dtype])
-        sequences = offsets(layout)
+        offsets = checked_offsets("cell_scan", layout.cu_seqlens, layout.time)
         class_widths = self.widths(tensors)
         every = {*class_widths, *recompute_widths} - {0}  # 0: not a value
         pass_widths = (
@@ -344,7 +341,7 @@ class _Code:
             seqs,
             layout.time,
             max(every),
-            pointer(sequences),
+            pointer(offsets),
             *array(layout.reset),
             self._address,
             len(self.assembled.operands),
@@ -354,7 +351,7 @@ class _Code:
             layout.half_products + _HALF_FUNCTIONS * (layout.dtype is torch.bfloat16),
             *(map(ctypes.addressof, sizes) if sizes else (0, 0)),
         )
-        return header + struct.pack(f"={len(values)}q", *values), sizes, sequences
+        return header + struct.pack(f"={len(values)}q", *values), sizes, offsets
 
     def words(self) -> dict[Operand, int]:
         """Which word of a record is the address of each operand."""
@@ -411,13 +408,12 @@ class _Cell:
         """The adjoint; its `outputs` are the inputs that have a gradient."""
         program = adjoint(self.program, tuple(self.products))
         nodes, first = program.nodes, len(self.program.inputs)
-        with_gradient = [i for i, x in enumerate(program.outputs) if nodes[x].op != "constant"]
-        outputs = [program.outputs[i] for i in with_gradient]
+        with_gradient = {i: x for i, x in enumerate(program.outputs) if nodes[x].op != "constant"}
         previous = range(first, first + len(self.program.states))
         first_passing = first + len(self.program.states) + len(self.program.outputs)
         passing = range(first_passing, len(program.inputs))
-        code = _Code(program, self.starts, previous, passing, outputs)
-        code.outputs = with_gradient
+        code = _Code(program, self.starts, previous, passing, list(with_gradient.values()))
+        code.outputs = list(with_gradient)
         return code
 
 

@@ -20,10 +20,10 @@ def products_read(program: Program) -> list[int]:
 
     These are products with matrices, and folds.
     """
+    if not program.mixes:
+        return []
     sums = (*CONTRACTIONS, "fold", "fold_each")
     every = tuple([i for i, node in enumerate(program.nodes) if node.op in sums])
-    if not every:
-        return []
     first = len(program.inputs) + len(program.states) + len(program.outputs)
     read = adjoint(program, every).leaves["input"]
     return [node for i, node in enumerate(every) if first + i in read]

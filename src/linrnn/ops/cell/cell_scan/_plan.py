@@ -5,6 +5,7 @@ at.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,6 +37,8 @@ class Signature(NamedTuple):
     cu_seqlens: Tensor | None
     keep: bool
     """Whether a gradient is wanted."""
+    requests: tuple[tuple[str | None, str], tuple[str, str]]
+    """The requested form and backend, each with what requests it."""
 
 
 def signature(
@@ -68,9 +71,9 @@ def signature(
     if of_tensors is None or None in of_tensors[2:]:
         return None
     keep = torch.is_grad_enabled() and any([x.requires_grad for x in tensors])
-    selected = run.requested_form(flags[2])[0], requested(flags[3])[0]
-    key = (*flags[:2], *selected, keep, native.threads(), len(states), *of_tensors)
-    return Signature(key, tensors, state is None, reset, cu_seqlens, keep)
+    form, backend = run.requested_form(flags[2]), requested(flags[3])
+    key = (*flags[:2], form[0], backend[0], keep, native.threads(), len(states), *of_tensors)
+    return Signature(key, tensors, state is None, reset, cu_seqlens, keep, (form, backend))
 
 
 class Plan:
@@ -189,7 +192,7 @@ def _sources(
     for name in names if sig.stateless else (*cell.states, *names):
         owners += [len(values)] * (2 if name in cell.is_complex else 1)
         values.append(sig.tensors[len(values) - len(leaves.states) * sig.stateless])
-    sources, copies = list[tuple[int, int, int]](), [x for group in tensors.values() for x in group]
+    sources, copies = list[tuple[int, int, int]](), chain(*tensors.values())
     for leaf, x, owner in zip(leaves.flat(), copies, owners, strict=True):
         y = values[owner]
         as_it_is = (x.data_ptr(), x.shape, x.stride(), x.dtype)

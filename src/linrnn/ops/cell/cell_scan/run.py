@@ -157,28 +157,37 @@ def _obstacle(name: str, program: Program, leaves: Leaves, layout: Layout) -> st
 
 
 def choose(
-    program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
+    program: Program,
+    leaves: Leaves,
+    layout: Layout,
+    form_request: tuple[str | None, str],
+    backend_request: tuple[str, str],
 ) -> Choice:
     """The form that computes a call.
+
+    Args:
+        program, leaves, layout: of the call.
+        form_request, backend_request: what is requested and by what, as `requested_form` and
+            `requested` say.
 
     Raises:
         BackendError: the requested form or backend cannot.
         UnknownNameError: there is none of that name.
     """
-    name, asked_by = requested(backend)
+    form, form_source = form_request
+    name, backend_source = backend_request
     check_in("cell_scan", "backend", name, (*BACKENDS, "auto"))
-    form, why = requested_form(form)
     if form is not None:
         check_in("cell_scan", "form", form, FORMS)
-        return _choose_form(program, leaves, layout, form, name, why)
+        return _choose_form(program, leaves, layout, form, name, form_source)
     if name in _NATIVE:
         reason = _obstacle(name, program, leaves, layout)
         if reason is not None:
             raise BackendError(
-                f"cell_scan: backend {name!r} (requested by {asked_by}) cannot compute this "
+                f"cell_scan: backend {name!r} (requested by {backend_source}) cannot compute this "
                 f"call: {reason}. Use backend='tree', which runs everywhere."
             )
-        return _choice("native", name, f"{name} requested by {asked_by}")
+        return _choice("native", name, f"{name} requested by {backend_source}")
     fastest = "the fastest that supports the call" if name == "auto" else name
     if name == "auto":
         kind = _kind(leaves.states[0].device)
@@ -228,7 +237,7 @@ def explain(
     program: Program, leaves: Leaves, layout: Layout, form: str | None, backend: str | None
 ) -> str:
     """Say what would compute a call, and what keeps the cell from other forms."""
-    chosen = choose(program, leaves, layout, form, backend)
+    chosen = choose(program, leaves, layout, requested_form(form), requested(backend))
     problems = obstacles(program, leaves, layout)
     refusals = [f"{x} cannot ({why})" for x, why in problems.items() if why and x != chosen.form]
     why = chosen.why
@@ -379,6 +388,6 @@ def of_text(
     leaves = Leaves(states, inputs, parameters, matrices)
     layout = Layout(reset, cu_seqlens, time, reverse, starts, dtype, widths)
     parsed = parse(program)
-    chosen = choose(parsed, leaves, layout, form, backend)
+    chosen = choose(parsed, leaves, layout, requested_form(form), requested(backend))
     outputs, finals = compute(chosen, parsed, leaves, layout)
     return (*outputs, *finals)
