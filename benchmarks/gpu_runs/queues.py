@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cells import CELLS, arguments
 from linrnn.ops import cell_scan
-from linrnn.ops.cell.cell_scan import _triton
+from linrnn.ops.cell.cell_scan import _triton_code
 
 SHAPES = ((8, 1024, 256), (8, 8192, 256), (64, 1024, 1024))
 NAMES = ("sLSTM", "SRU", "minGRU", "minLSTM", "IndRNN", "oscillator")
@@ -27,12 +27,12 @@ if TINY:
 
 def ahead(steps: int, run: Callable[[], Tensor]) -> Tensor:
     """A run whose kernels load rows so many steps ahead."""
-    before = _triton.MOST_AHEAD
+    before = _triton_code.MOST_AHEAD
     try:
-        _triton.MOST_AHEAD = steps
+        _triton_code.MOST_AHEAD = steps
         return run()
     finally:
-        _triton.MOST_AHEAD = before
+        _triton_code.MOST_AHEAD = before
 
 
 def scan(name: str, given: dict[str, Tensor], form: str | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from linrnn.ops.cell.cell_scan._triton import form
 slow = pytest.mark.slow
 
 NOTED = """
-from linrnn.ops.cell.cell_scan import _triton_form
+from linrnn.ops.cell.cell_scan import _triton_code, _triton_form
 forms, choose = [], _triton.choose_form
 
 def noted(*arguments):
@@ -116,7 +116,7 @@ SHARED = """
 import interpreted_together
 _triton.gpu.processors = lambda device: 64
 _triton.gpu.cooperates = lambda device: True
-_triton_form.CHUNK = _triton.CHUNK = 16
+_triton_form.CHUNK = _triton_code.CHUNK = 16
 grids = interpreted_together.install()
 interpreted_together.SEED = {seed}
 
@@ -176,8 +176,8 @@ def test_the_order_of_instances_shows_a_wrong_exchange(interpreted, right, wrong
     """The test above can fail: with one room, or a counter that is passed too early."""
     interpreted(f"""{SHARED.format(seed=0)}
 from linrnn.ops.cell.cell_scan import _triton_source
-load = _triton.load
-_triton.load = lambda text: load(text.replace({right!r}, {wrong!r}))
+load = _triton_code.load
+_triton_code.load = lambda text: load(text.replace({right!r}, {wrong!r}))
 failures = 0
 for seed in range(4):
     interpreted_together.SEED = seed

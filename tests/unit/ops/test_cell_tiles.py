@@ -78,7 +78,7 @@ def test_every_layout_equals_the_loop(interpreted, regime, name, stored):
     interpreted(
         regime,
         f"""
-_triton.MOST_STEPS = 2
+_triton_code.MOST_STEPS = 2
 if {name!r} != "lru" or {stored!r} != "bfloat16":
     for marks in machine.MARKS:
         check({name!r}, (2, 21, 6), marks, torch.{stored})

@@ -31,11 +31,11 @@ from literature import CELLS, draw
 from linrnn.cells import Cell
 from linrnn.engine.graph import ELEMENTWISE
 from linrnn.ops import cell_scan, use_backend
-from linrnn.ops.cell.cell_scan import _triton
+from linrnn.ops.cell.cell_scan import _triton, _triton_code
 from linrnn.testing import _op_laws as laws
 
 # lengths below have whole groups of steps, a rest, or less than one
-_triton.MOST_STEPS, _triton.MOST_AHEAD = 2, 6
+_triton_code.MOST_STEPS, _triton_code.MOST_AHEAD = 2, 6
 
 def check(*given):
     with use_backend("triton"), laws._PoisonedMemory():
@@ -156,10 +156,10 @@ def test_every_cell_has_its_turn():
 @slow
 def test_matrices_that_are_read_at_every_step_and_blocks_of_channels(interpreted):
     interpreted("""
-_triton.RESIDENT = 0
+_triton_code.RESIDENT = 0
 for name, marks in in_turn(["gru", "lem", "heads", "cornn"]):
     check(name, (2, 4, 10), marks, torch.float64)
-_triton.AT_ONCE, _triton._cells = 128, {}  # four rows of sixteen
+_triton_code.AT_ONCE, _triton._cells = 128, {}  # four rows of sixteen
 for name, marks in in_turn(["lem", "heads", "gru"]):
     check(name, (1, 3, 10), marks, torch.float64)
     check(name, (1, 3, 16), marks, torch.float64)
