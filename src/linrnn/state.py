@@ -9,15 +9,38 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map, tree_structure
+from torch.utils._pytree import tree_structure
 
 from linrnn import __version__
 from linrnn._files.door import open_file
-from linrnn._files.reading import reading
+from linrnn._files.reading import as_path, reading
 from linrnn._files.storage import WrongChecksumError, open_tensors, read_tensors, write_tensors
-from linrnn._options.schema import record
+from linrnn._options.call import check_flag, check_placement
+from linrnn._options.schema import plain_json, record
+from linrnn.compute.arguments import check_device, check_tensor
 from linrnn.compute.finite import first_bad
-from linrnn.errors import ArgumentError, DataError, DTypeError, NonFiniteError, ShapeError, show
+from linrnn.compute.trees import (
+    batched_leaves,
+    branch,
+    branch_of,
+    check_fits,
+    check_in_memory,
+    dense_leaves,
+    from_pairs,
+    leaves_of,
+    row_numbers,
+    sorted_keys,
+)
+from linrnn.compute.trees import check_flat as check_flat
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataError,
+    DeviceError,
+    NonFiniteError,
+    check_kind,
+    show,
+)
 from linrnn.typing import Integer, State
 
 __all__ = [
@@ -52,6 +75,7 @@ FORMAT = 1
 
 _HEADER = "state"
 _HEADER_BYTES = 1 << 20  # that no file of ours comes near
+_PART_BYTES = 512  # at most that an entry of a tensor takes in the header of a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +93,11 @@ def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
         >>> map_state(lambda h: h[:1], {"h": torch.zeros(2, 3)})
         {'h': tensor([[0., 0., 0.]])}
     """
-    return cast(State, tree_map(function, state))
+    if isinstance(state, Tensor):
+        return function(state)
+    if isinstance(state, dict):
+        return {key: map_state(function, part) for key, part in state.items()}
+    return branch_of(state, [map_state(function, part) for part in branch(state)])
 
 
 def detach(state: State) -> State:
@@ -82,26 +110,29 @@ def concat(states: Sequence[State]) -> State:
 
     Raises:
         ArgumentError: none came, or they are not all of the same model.
+        DeviceError: they are on several devices.
 
     Example:
         >>> import torch
         >>> concat([{"h": torch.zeros(1, 3)}, {"h": torch.ones(2, 3)}])["h"].shape
         torch.Size([3, 3])
     """
+    check_kind("concat", "states", states, list, tuple)
     if not states:
         raise ArgumentError("concat: states must hold at least one state, got none.")
-    first, *remaining = states
-    shapes = [h.shape[1:] for h in leaves(first)]
-    for i, state in enumerate(remaining, 1):
+    columns = [batched_leaves("concat", f"states[{i}]", s)[0] for i, s in enumerate(states)]
+    first, shapes = states[0], [h.shape[1:] for h in columns[0]]
+    for i, (state, tensors) in enumerate(zip(states, columns, strict=True)):
         same = tree_structure(ordered(state)) == tree_structure(ordered(first))
-        if not same or [h.shape[1:] for h in leaves(state)] != shapes:
+        if not same or [h.shape[1:] for h in tensors] != shapes:
             raise ArgumentError(
                 f"concat: every state must be of the same model, got one with parts of "
                 f"{[tuple(s) for s in shapes]} a row and, at place {i}, one with "
-                f"{[tuple(h.shape[1:]) for h in leaves(state)]}."
+                f"{[tuple(h.shape[1:]) for h in tensors]}."
             )
-    columns = zip(*(leaves(s) for s in states), strict=True)
-    return rebuilt(first, [torch.cat(column) for column in columns])
+        for h, like in zip(tensors, columns[0], strict=True):
+            check_device("concat", "states[0]", like.device, **{f"states[{i}]": h})
+    return rebuilt(first, [torch.cat(column) for column in zip(*columns, strict=True)])
 
 
 def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " rows"]) -> State:
@@ -124,7 +155,7 @@ def select(state: State, rows: int | slice | Sequence[int] | Integer[Tensor, " r
     """
     if isinstance(rows, slice):
         return map_state(lambda h: h[rows], state)
-    index = _row_numbers("select", rows, batch_size(state))
+    index = row_numbers("select", rows, batched_leaves("select", "state", state)[1])
     return map_state(lambda h: h.index_select(0, index.to(h.device)), state)
 
 
@@ -137,9 +168,10 @@ def put(state: State, rows: Sequence[int] | Integer[Tensor, " rows"], part: Stat
         part: as many rows.
 
     Raises:
-        ArgumentError: there is no such row.
+        ArgumentError: there is no such row, or one comes twice.
         DTypeError: the rows are no integers, such as a mask.
         ShapeError: ``part`` has other tensors, or another number of rows. Nothing is written.
+        DeviceError: ``part`` is on another device. Nothing is written.
 
     Example:
         >>> import torch
@@ -148,41 +180,20 @@ def put(state: State, rows: Sequence[int] | Integer[Tensor, " rows"], part: Stat
         >>> h.flatten()
         tensor([0., 1., 0.])
     """
-    index = _row_numbers("put", rows, batch_size(state))
-    places, parts = leaves(state), leaves(part)
-    shapes = [(h.dtype, (len(index), *h.shape[1:])) for h in places]
-    if [(h.dtype, tuple(h.shape)) for h in parts] != shapes:
-        raise ShapeError(
-            f"put: part must have tensors of {_described(shapes)}, got "
-            f"{_described((h.dtype, tuple(h.shape)) for h in parts)}."
-        )
+    (places, size), (parts, _) = (
+        batched_leaves("put", name, tree) for name, tree in (("state", state), ("part", part))
+    )
+    index = row_numbers("put", rows, size)
+    if index.unique().numel() < index.numel():
+        raise ArgumentError(f"put: rows must each come once, got {show(index.tolist())}.")
+    check_fits("put", places, parts, len(index))
     for h, new in zip(places, parts, strict=True):
         h.index_copy_(0, index.to(h.device), new)
 
 
-def _described(shapes: Iterable[tuple[torch.dtype, tuple[int, ...]]]) -> str:
-    return ", ".join(f"{dtype} {shape}" for dtype, shape in shapes) or "none"
-
-
-def _row_numbers(where: str, rows: Any, size: int) -> Tensor:
-    """Numbers from 0 to ``size - 1``, of rows that may be counted from the end."""
-    index = torch.as_tensor(rows).reshape(-1) if isinstance(rows, int) else torch.as_tensor(rows)
-    if not index.numel():
-        return index.long()
-    if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
-        fix = " Use mask.nonzero()[:, 0]." if index.dtype == torch.bool else ""
-        raise DTypeError(f"{where}: rows must be integers, got {index.dtype}.{fix}")
-    least, most = int(index.min()), int(index.max())
-    if not -size <= least <= most < size:
-        raise ArgumentError(
-            f"{where}: rows must be between 0 and {size - 1}, got {least} to {most}."
-        )
-    return index.where(index >= 0, index + size).long()
-
-
 def batch_size(state: State) -> int:
     """Rows of a state; 0 where it holds no tensor."""
-    return next((len(h) for h in leaves(state)), 0)
+    return batched_leaves("batch_size", "state", state)[1]
 
 
 def to(
@@ -196,11 +207,16 @@ def to(
         dtype: a real dtype, of which complex tensors take the complex counterpart; integers, such
             as positions, stay as they are.
 
+    Raises:
+        DTypeError: another dtype.
+        DeviceError: no such device here, or a move from the device meta, which has no numbers.
+
     Example:
         >>> import torch
         >>> to(torch.zeros(1, 2, dtype=torch.cfloat), dtype=torch.float64).dtype
         torch.complex128
     """
+    check_placement("to", {"device": device, "dtype": dtype})
 
     def move(h: Tensor) -> Tensor:
         kind = dtype
@@ -208,7 +224,16 @@ def to(
             kind = torch.complex128 if dtype == torch.float64 else torch.complex64
         if not (h.is_floating_point() or h.is_complex()):
             kind = None
-        return h.to(device=device, dtype=kind)
+        try:
+            return h.to(device=device, dtype=kind)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, AssertionError) as error:  # the latter without CUDA
+            why = str(error).partition("\n")[0]
+            raise DeviceError(
+                f"to: device must be one that a state on {h.device} can move to, got "
+                f"{show(device)} ({why})."
+            ) from error
 
     return map_state(move, state)
 
@@ -221,10 +246,7 @@ def leaves(state: State) -> list[Tensor]:
         >>> [h.shape for h in leaves((torch.zeros(2, 3), torch.zeros(2)))]
         [torch.Size([2, 3]), torch.Size([2])]
     """
-    if isinstance(state, Tensor):
-        return [state]
-    parts = [state[key] for key in sorted(state)] if isinstance(state, dict) else state
-    return [h for part in parts for h in leaves(part)]
+    return leaves_of(state)
 
 
 def ordered(state: State) -> State:
@@ -235,11 +257,11 @@ def ordered(state: State) -> State:
         >>> ordered({"b": torch.ones(1), "a": []})
         {'a': [], 'b': tensor([1.])}
     """
+    if isinstance(state, Tensor):
+        return state
     if isinstance(state, dict):
-        return {key: ordered(state[key]) for key in sorted(state)}
-    if isinstance(state, (tuple, list)):
-        return type(state)(ordered(part) for part in state)
-    return state
+        return {key: ordered(state[key]) for key in sorted_keys(state)}
+    return branch_of(state, [ordered(part) for part in branch(state)])
 
 
 def bad_part(state: State) -> str | None:
@@ -250,7 +272,9 @@ def bad_part(state: State) -> str | None:
         >>> bad_part({"h": torch.tensor([[0.0, torch.inf]])})
         'part 0 of shape (1, 2) has inf at (0, 1), the only such value'
     """
-    return first_bad((f"part {i}", h) for i, h in enumerate(leaves(state)))
+    parts = dense_leaves("bad_part", "state", state)
+    check_in_memory("bad_part", "state", parts)
+    return first_bad((f"part {i}", h) for i, h in enumerate(parts))
 
 
 def n_floats(state: State) -> int:
@@ -261,7 +285,8 @@ def n_floats(state: State) -> int:
         >>> n_floats(torch.zeros(5, 8, dtype=torch.complex64))
         16
     """
-    return sum(h[:1].numel() * (2 if h.is_complex() else 1) for h in leaves(state))
+    parts, _ = batched_leaves("n_floats", "state", state)
+    return sum(h.shape[1:].numel() * (2 if h.is_complex() else 1) for h in parts)
 
 
 def flatten(state: State) -> dict[str, Tensor]:
@@ -276,7 +301,7 @@ def flatten(state: State) -> dict[str, Tensor]:
     """
     return {
         str(i): (torch.view_as_real(h) if h.is_complex() else h).detach().contiguous()
-        for i, h in enumerate(leaves(state))
+        for i, h in enumerate(dense_leaves("flatten", "state", state))
     }
 
 
@@ -289,21 +314,45 @@ def unflatten(flat: Mapping[str, Tensor], like: State) -> State:
 
     Raises:
         ArgumentError: ``flat`` has other tensors than a state like ``like``.
+        ShapeError: what should be pairs of real numbers are none.
     """
+    check_kind("unflatten", "flat", flat, Mapping)
     expected = [str(i) for i in range(len(leaves(like)))]
-    if sorted(flat) != sorted(expected):
+    if set(flat) != set(expected):
         raise ArgumentError(
-            f"unflatten: flat must hold the tensors {expected}, got {sorted(flat)}. "
+            f"unflatten: flat must hold the tensors {show(expected)}, got {show(list(flat))}. "
             "Is it the state of another model?"
         )
     remaining = iter(expected)
 
     def restore(h: Tensor) -> Tensor:
-        stored = flat[next(remaining)]
-        # in a file pairs of float64 lie at multiples of 8 bytes, where PyTorch's complex128 crashes
-        return torch.complex(stored[..., 0], stored[..., 1]) if h.is_complex() else stored
+        name = next(remaining)
+        stored = flat[name]
+        check_tensor("unflatten", f"flat[{name!r}]", stored)
+        return from_pairs("unflatten", f"flat[{name!r}]", stored) if h.is_complex() else stored
 
     return map_state(restore, ordered(like))
+
+
+def rebuilt(like: State, tensors: Iterable[Tensor]) -> State:
+    """The tree of ``like`` with other tensors, in the order of `leaves`.
+
+    Example:
+        >>> import torch
+        >>> rebuilt({"b": torch.ones(1), "a": torch.zeros(1)}, [torch.ones(1), torch.zeros(1)])
+        {'a': tensor([1.]), 'b': tensor([0.])}
+    """
+    try:
+        tensors = list(tensors)
+    except TypeError as error:
+        raise ArgumentTypeError(f"rebuilt: tensors must be a list, got {show(tensors)}.") from error
+    if len(tensors) != len(leaves(like)):
+        raise ArgumentError(
+            f"rebuilt: tensors must be one for each of {len(leaves(like))} parts of like, got "
+            f"{len(tensors)}."
+        )
+    remaining = iter(tensors)
+    return map_state(lambda _: next(remaining), ordered(like))
 
 
 def save(
@@ -318,22 +367,50 @@ def save(
     Args:
         state: a batch of any size, on any device.
         path: the file, replaced if it exists.
-        header: plain values that say what it is, which `load` gives back.
+        header: plain values that say what it is, which `read_header` gives back: texts, finite
+            numbers, booleans, None, and lists and dicts of them.
         allow_nonfinite: write NaN and infinity as well.
 
     Raises:
+        ArgumentError: a header that no file can give back; the file is as it was.
         NonFiniteError: the state holds NaN or infinity; the file is as it was.
         StorageError: the file cannot be written; it is as it was.
     """
+    path = as_path("save", path)
+    check_flag("save", "allow_nonfinite", allow_nonfinite)
+    parts, _ = batched_leaves("save", "state", state)
+    check_in_memory("save", "state", parts)
     if not allow_nonfinite and (bad := bad_part(state)):
         raise NonFiniteError(
             f"{path}: a saved state must be finite, got {bad}. "
             "The file is unchanged; allow_nonfinite=True would write it."
         )
+    text = _header_text({} if header is None else header, len(parts))
     # tensors that share memory are stored apart
     flat = {n: h.cpu().clone() for n, h in flatten(state).items()}
-    meta = {_HEADER: json.dumps({"format": FORMAT, **(header or {})}, sort_keys=True)}
-    write_tensors(Path(path), flat, meta)
+    write_tensors(path, flat, {_HEADER: text})
+
+
+def _header_text(header: Mapping[str, Any], n_parts: int) -> str:
+    """The header of a file as JSON.
+
+    Raises:
+        ArgumentError: `read_header` would give back something else, or nothing.
+    """
+    check_kind("save", "header", header, Mapping)
+    if "format" in header:
+        raise ArgumentError(
+            "save: header must leave the name 'format' to this library, got "
+            f"{show(header['format'])} under it. Choose another name."
+        )
+    text = plain_json("save", "header", {"format": FORMAT, **header})
+    size = len(json.dumps(text)) + (n_parts + 2) * _PART_BYTES
+    if size > _HEADER_BYTES:
+        raise ArgumentError(
+            f"save: header must take at most {_HEADER_BYTES:,} bytes with the names of the parts, "
+            f"got {size:,}. Keep large things in a file beside the state."
+        )
+    return text
 
 
 def read_header(path: Path | str) -> dict[str, Any]:
@@ -342,8 +419,10 @@ def read_header(path: Path | str) -> dict[str, Any]:
     Raises:
         DataError: no such file, not one of `save`, or one of a newer linrnn.
     """
-    path = Path(path)
-    if not path.exists():
+    path = as_path("read_header", path)
+    with reading(path, DataError, "be a state that linrnn saved", got="got another ({})"):
+        there = path.exists()
+    if not there:
         raise DataError(f"{path}: the state file must exist, got no such file.")
     with reading(path, DataError, "be a state that linrnn saved", got="got another ({})"):
         with open_file(path, inside=None) as file:
@@ -379,7 +458,13 @@ def load(
         DataError: no such file, damaged, larger than ``limit``, not finite, or of a newer linrnn.
         ArgumentError, ShapeError: it holds a state of another structure or other sizes.
     """
-    path = Path(path)
+    path = as_path("load", path)
+    check_flag("load", "allow_nonfinite", allow_nonfinite)
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ArgumentTypeError(
+            f"load: limit must be a number of bytes or None, got {show(limit)}."
+        )
+    batched_leaves("load", "like", like)
     read_header(path)
     _check_size(path, like, limit)
     with reading(path, DataError, "be as it was saved", got="got damage ({})"):
@@ -411,37 +496,3 @@ def _check_size(path: Path, like: State, limit: int | None) -> None:
             f"{path}: the file of this state must hold at most {limit:,} bytes, got {size:,}. "
             "Is it the state of another model?"
         )
-
-
-def check_flat(path: Path, flat: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> None:
-    """Raise `ArgumentError` or `ShapeError` unless a flat state is one of several rows like that.
-
-    An axis of length 0 in ``like`` may have any length.
-    """
-    if flat.keys() != like.keys():
-        raise ArgumentError(
-            f"{path}: the state must have {len(like)} parts, got {len(flat)}. "
-            "Is it the state of another model?"
-        )
-    rows = {len(h) if h.ndim else None for h in flat.values()}
-    for name, expected in like.items():
-        h, want = flat[name], expected.shape[1:]
-        fits = len(rows) == 1 and h.ndim == expected.ndim and h.dtype == expected.dtype
-        if not fits or any(n not in (0, m) for m, n in zip(h.shape[1:], want, strict=True)):
-            raise ShapeError(
-                f"{path}: part {name} of the state must have shape (rows, *{tuple(want)}) and be "
-                f"{expected.dtype}, got {tuple(h.shape)} and {h.dtype}. "
-                "Is it the state of another model?"
-            )
-
-
-def rebuilt(like: State, tensors: Iterable[Tensor]) -> State:
-    """The tree of ``like`` with other tensors, in the order of `leaves`.
-
-    Example:
-        >>> import torch
-        >>> rebuilt({"b": torch.ones(1), "a": torch.zeros(1)}, [torch.ones(1), torch.zeros(1)])
-        {'a': tensor([1.]), 'b': tensor([0.])}
-    """
-    remaining = iter(tensors)
-    return map_state(lambda _: next(remaining), ordered(like))

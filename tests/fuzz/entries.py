@@ -60,9 +60,14 @@ def values() -> Iterator[Any]:
 def finite(value: Any) -> bool:
     """Whether all numbers in a tree are."""
     leaves = tree_leaves(value)
-    tensors_of = (x for x in leaves if isinstance(x, Tensor) and not x.is_meta)
+    tensors_of = (x for x in leaves if isinstance(x, Tensor) and has_numbers(x))
     numbers = (x for x in leaves if isinstance(x, (float, np.floating)))
     return all(map(math.isfinite, numbers)) and all(bool(x.isfinite().all()) for x in tensors_of)
+
+
+def has_numbers(x: Tensor) -> bool:
+    """Whether a tensor has numbers that can be asked whether they are finite."""
+    return not (x.is_meta or x.is_quantized) and x.layout is torch.strided
 
 
 def try_call(call: Callable[[], Any], said: str) -> bool:

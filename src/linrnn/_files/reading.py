@@ -3,10 +3,21 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError, show
+from linrnn.errors import ArgumentError, LinrnnError, UnknownNameError, check_kind, show
 
 _LONGEST = 300  # characters of a reason
+
+
+def as_path(where: str, path: Any) -> Path:
+    """The path of a caller.
+
+    Raises:
+        ArgumentTypeError: it is neither a text nor a `Path`.
+    """
+    check_kind(where, "path", path, str, Path)
+    return Path(path)
 
 
 @contextmanager

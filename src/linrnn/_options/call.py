@@ -113,7 +113,8 @@ def check_flag(where: str, name: str, value: object) -> None:
 def check_placement(where: str, values: Mapping[str, Any]) -> None:
     """Raise unless ``dtype`` and ``device`` among the arguments are such as parameters may have."""
     dtype, device = values.get("dtype"), values.get("device")
-    if dtype is not None and dtype not in _DTYPES:
+    # an array that is compared with a dtype gives no truth value
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in _DTYPES):
         names = ", ".join(map(str, _DTYPES))
         raise DTypeError(f"{where}: dtype must be one of {names}, got {show(dtype)}.")
     if device is not None and not isinstance(device, torch.device):

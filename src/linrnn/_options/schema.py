@@ -7,6 +7,7 @@ sense in its place; here it is of its type, finite, and one that 64 bits hold.
 
 import dataclasses
 import inspect
+import json
 import math
 import types
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ from typing import (
     get_type_hints,
 )
 
-from linrnn.errors import ArgumentError, UnknownNameError, check_in, show
+from linrnn.errors import ArgumentError, ArgumentTypeError, UnknownNameError, check_in, show
 
 T = TypeVar("T")
 
@@ -120,6 +121,33 @@ def record(
     if missing:
         raise ArgumentError(f"{where}: {prefix}{min(missing)} must be given, got nothing.")
     return cast_values
+
+
+def plain_json(where: str, what: str, value: Mapping[str, Any]) -> str:
+    """A dict as JSON from which the same dict is read, lists in place of its tuples.
+
+    Raises:
+        ArgumentTypeError: it holds something that JSON lacks, such as NaN or a key that is no text.
+    """
+    try:
+        text = json.dumps(value, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentTypeError(
+            f"{where}: {what} must be a dict of plain values that JSON has, got {show(value)} "
+            f"({error})."
+        ) from error
+    if not _texts_alone(value):
+        raise ArgumentTypeError(
+            f"{where}: {what} must have texts as keys of every dict, got {show(value)}."
+        )
+    return text
+
+
+def _texts_alone(value: Any) -> bool:
+    """Whether all keys of dicts in it are texts: JSON would make texts of others."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _texts_alone(part) for key, part in value.items())
+    return all(map(_texts_alone, value)) if isinstance(value, (list, tuple)) else True
 
 
 def cast(hint: Any, value: Any) -> Any:
