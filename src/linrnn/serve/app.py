@@ -13,14 +13,15 @@ from linrnn.serve import openai
 from linrnn.serve.guard import ROUTE, Guard
 from linrnn.serve.limits import Limits
 from linrnn.serve.metrics import Metrics
-from linrnn.serve.problems import RequestError, as_json, internal, status_of
-from linrnn.serve.requests import body_of, check_fields, json_of
+from linrnn.serve.problems import RequestError, as_json, internal, json_bytes, status_of
+from linrnn.serve.requests import body_of, check_fields, json_of, while_there
 from linrnn.serve.series import Call, Open, Series, no_session
 from linrnn.serve.worker import Order, Worker
 from linrnn.serve.writer import Text, Writer
 from linrnn.train.context import Trained
 
 _LONGEST_ID = 200  # characters
+_JSON = "application/json"
 
 
 def application(
@@ -66,7 +67,7 @@ def application(
 
 def _endpoint(path: str, handler: Callable[[Any], Awaitable[Any]]) -> Any:
     """A handler that may return what JSON has."""
-    from starlette.responses import JSONResponse, Response
+    from starlette.responses import Response
 
     async def answer(request: Any) -> Any:
         request.scope[ROUTE] = path
@@ -76,7 +77,7 @@ def _endpoint(path: str, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         status = 200
         if isinstance(value, Created):
             status, value = 201, value.value
-        return JSONResponse(value, status_code=status)
+        return Response(json_bytes(value), status_code=status, media_type=_JSON)
 
     return answer
 
@@ -161,21 +162,23 @@ class Service:
         """Texts after prompts."""
         body = await json_of(request, self._limits.body)
         prompts = openai.completion_prompts(body)
-        return await self._write(openai.COMPLETION, body, prompts)
+        return await self._write(request, openai.COMPLETION, body, prompts)
 
     async def chat(self, request: Any) -> Any:
         """Complete a chat."""
         body = await json_of(request, self._limits.body)
-        return await self._write(openai.CHAT, body, [openai.chat_prompt(body)])
+        return await self._write(request, openai.CHAT, body, [openai.chat_prompt(body)])
 
-    async def _write(self, form: openai.Form, body: dict[str, Any], prompts: list[Any]) -> Any:
+    async def _write(
+        self, request: Any, form: openai.Form, body: dict[str, Any], prompts: list[Any]
+    ) -> Any:
         from starlette.responses import StreamingResponse
 
         writer = _pick("a language model", self._writers, body.get("model"))
+        stream, usage = openai.streamed(form, body)
         texts: list[Text] = openai.orders(form, body, prompts, writer, self._limits)
-        if not body.get("stream"):
-            return await openai.answer(form, texts, writer)
-        usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        if not stream:
+            return await while_there(request, openai.answer(form, texts, writer))
         events = openai.stream(form, texts, writer, usage=usage)
         return StreamingResponse(events, media_type="text/event-stream")
 
@@ -254,7 +257,7 @@ class Service:
         columns = {"y": [one.get("y") for one in fine]}
         if any("probabilities" in one for one in fine):
             columns["probabilities"] = [one.get("probabilities") for one in fine]
-        return {"ids": ids, **columns, "errors": _errors(ids, answers)}
+        return {"ids": list(map(_echo, ids)), **columns, "errors": _errors(ids, answers)}
 
     async def _feed(self, series: Series, ids: list[Any], x: Any, dt: Any) -> list[Any]:
         order, places, errors = series.read(ids, x, dt)
@@ -321,17 +324,23 @@ def _checked(name: Any) -> str:
 def _errors(ids: Sequence[Any], answers: Sequence[Any]) -> list[dict[str, Any]]:
     """The errors among answers, each with the place and the id of its session."""
     return [
-        {"index": i, "id": name, **as_json(answer)}
+        {"index": i, "id": _echo(name), **as_json(answer)}
         for i, (name, answer) in enumerate(zip(ids, answers, strict=True))
         if isinstance(answer, LinrnnError)
     ]
 
 
+def _echo(name: Any) -> Any:
+    """An id as it came; what is none as JSON can say it."""
+    return name if name is None or isinstance(name, (str, int)) else show(name)
+
+
 async def _refused(_: Any, error: Any) -> Any:
-    from starlette.responses import JSONResponse
+    from starlette.responses import Response
 
     reported = error if isinstance(error, LinrnnError) else internal()
-    return JSONResponse({"error": as_json(reported)}, status_code=status_of(reported))
+    data = json_bytes({"error": as_json(reported)})
+    return Response(data, status_code=status_of(reported), media_type=_JSON)
 
 
 async def _no_such_path(request: Any, error: Any) -> Any:

@@ -1,7 +1,6 @@
 """Completions and chat, in the form of OpenAI's API."""
 
 import asyncio
-import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from linrnn.errors import DataError, LinrnnError, show
 from linrnn.generation import Sampling
 from linrnn.serve.limits import Limits
-from linrnn.serve.problems import RequestError, as_json, internal
+from linrnn.serve.problems import RequestError, as_json, internal, json_bytes
 from linrnn.serve.requests import check_fields, integer
 from linrnn.serve.writer import Text, Writer
 
@@ -121,7 +120,8 @@ def orders(
         LinrnnError: a value is wrong, or a limit is passed.
     """
     where = form.where
-    name = "max_completion_tokens" if body.get("max_completion_tokens") else "max_tokens"
+    newer = "max_completion_tokens"
+    name = "max_tokens" if body.get(newer) is None else newer
     count = integer(where, body, name, min(16 if form is COMPLETION else 256, limits.new_tokens),
                     limits.new_tokens)  # fmt: skip
     copies = integer(where, body, "n", 1, limits.choices)
@@ -141,6 +141,23 @@ def orders(
             one = None if seed is None else seed + len(texts)
             texts.append(Text(ids, count, sampling, one, stop, deadline))
     return texts
+
+
+def streamed(form: Form, body: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether the answer comes piece by piece, and whether its end says how many tokens it took."""
+    stream, options = body.get("stream"), body.get("stream_options")
+    options = {} if options is None else options
+    if not isinstance(options, dict):
+        raise RequestError(
+            400, f"{form.where}: stream_options must be a table, got {show(options)}."
+        )
+    usage = options.get("include_usage")
+    for name, flag in (("stream", stream), ("stream_options.include_usage", usage)):
+        if flag is not None and not isinstance(flag, bool):
+            raise RequestError(
+                400, f"{form.where}: {name} must be true or false, got {show(flag)}."
+            )
+    return bool(stream), bool(usage)
 
 
 def _stops(where: str, stop: Any) -> list[str]:
@@ -165,6 +182,14 @@ def _ids(where: str, prompt: Any, writer: Writer, limits: Limits) -> list[int]:
             raise RequestError(400, f"{where}: {error}") from error
     if len(prompt) > limits.prompt:
         raise _long(where, f"{len(prompt):,}", limits)
+    size = writer.tokenizer.vocabulary_size
+    bad = next((place for place, token in enumerate(prompt) if not 0 <= token < size), None)
+    if bad is not None:
+        raise RequestError(
+            400,
+            f"{where}: tokens must be between 0 and {size - 1}, got {show(prompt[bad])} at "
+            f"position {bad}.",
+        )
     return list(prompt)
 
 
@@ -249,4 +274,4 @@ def _usage(texts: Sequence[Text]) -> dict[str, int]:
 
 
 def _event(value: Mapping[str, Any]) -> bytes:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode()
+    return b"data: " + json_bytes(value) + b"\n\n"

@@ -1,5 +1,6 @@
 """Errors of the service: each has a status of HTTP, and becomes JSON that says what is wrong."""
 
+import json
 from typing import Any
 
 from linrnn.errors import (
@@ -47,6 +48,17 @@ def as_json(error: LinrnnError) -> dict[str, Any]:
     code = getattr(error, "code", codes.get(status_of(error), "invalid_input"))
     kind = "server_error" if status_of(error) >= 500 else "invalid_request_error"
     return {"message": str(error), "type": kind, "param": None, "code": code}
+
+
+def json_bytes(value: Any) -> bytes:
+    r"""JSON as UTF-8, where lone surrogates stay as the escapes that they came as.
+
+    Example:
+        >>> json_bytes({"id": "\ud800 é"}).decode()
+        '{"id": "\\ud800 é"}'
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace")
 
 
 def internal() -> RequestError:

@@ -1,28 +1,64 @@
 """The contents of requests: bodies of limited size, with fields checked by name."""
 
+import asyncio
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
 
 from linrnn.errors import show
 from linrnn.serve.problems import RequestError
+
+T = TypeVar("T")
 
 
 async def body_of(request: Any, limit: int) -> bytes:
     """The body of a request.
 
     Raises:
-        RequestError: it is longer than the limit.
+        RequestError: it is longer than the limit, or ends before its end.
     """
+    from starlette.requests import ClientDisconnect
+
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise RequestError(
-                413, f"serve: a request must hold at most {limit:,} bytes, got more.", "too_large"
-            )
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > limit:
+                raise RequestError(
+                    413,
+                    f"serve: a request must hold at most {limit:,} bytes, got more.",
+                    "too_large",
+                )
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise gone(f"{size:,} bytes of the body") from error
     return b"".join(parts)
+
+
+async def while_there(request: Any, answer: Coroutine[Any, Any, T]) -> T:
+    """Compute an answer, whose body has been read, for as long as the client waits for it.
+
+    Raises:
+        RequestError: the client has gone; what was computed is cancelled.
+    """
+    task = asyncio.ensure_future(answer)
+    left = asyncio.ensure_future(request.receive())  # nothing else comes after the body
+    try:
+        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise gone("no answer yet")
+        return task.result()
+    finally:
+        for one in (task, left):
+            one.cancel()
+        await asyncio.gather(task, left, return_exceptions=True)
+
+
+def gone(got: str) -> RequestError:
+    """The error of a connection that has ended too early; nobody reads it but the counts."""
+    return RequestError(
+        499, f"serve: the client must wait for the answer, got {got} when it left.", "gone"
+    )
 
 
 async def json_of(request: Any, limit: int) -> dict[str, Any]:

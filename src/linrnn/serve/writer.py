@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import torch
 
-from linrnn.errors import LinrnnError
 from linrnn.generation import Sampling, StopText, TokenStream, check_tokenizer, generator_of
 from linrnn.serve.limits import Limits
 from linrnn.serve.metrics import Metrics
@@ -129,7 +128,7 @@ class Writer:
                 return
             row = _Row(order, stream, self.tokenizer.stream())
             self._sessions.join(self._next, stream.state)
-        except LinrnnError as error:
+        except Exception as error:  # noqa: BLE001 - who asked hears of it, and nobody else
             order.failed(error)
             return
         self._rows[self._next] = row
@@ -150,7 +149,7 @@ class Writer:
                 if i in fed.errors:
                     raise fed.errors[i]
                 reason = row.take(fed.y[i])
-            except LinrnnError as error:
+            except Exception as error:  # noqa: BLE001 - who asked hears of it, and nobody else
                 row.order.failed(error)
                 self._end(name)
                 continue

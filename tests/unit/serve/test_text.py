@@ -112,6 +112,8 @@ WRONG = {
     "prompt": ({"prompt": 3}, 400, "prompt must be a text, token ids, or a list"),
     "ids": ({"prompt": [1, 256]}, 400, "tokens must be between 0 and 255, got 256 at position 1"),
     "stop": ({"stop": [""]}, 400, "stop must be a text, or a list"),
+    "streamed": ({"stream": "no"}, 400, "stream must be true or false, got 'no'"),
+    "usage": ({"stream_options": {"include_usage": 1}}, 400, "include_usage must be true or fals"),
     "unknown": ({"colour": 1}, 400, "fields must be of .*, got 'colour'"),
     "unsupported": ({"presence_penalty": 1.0}, 400, "presence_penalty must be left out"),
 }
