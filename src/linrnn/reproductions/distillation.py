@@ -257,7 +257,7 @@ def _cell(timing: Timing, floats: int) -> str:
 
 
 def _measures(seed: Seed) -> dict[str, float]:
-    """What was measured of a distilled model, by name."""
+    """Measures of a distilled model, by name."""
     measures = {}
     for fit in seed.fits:
         measures[_rise(fit.order)] = fit.score.loss - seed.before.loss

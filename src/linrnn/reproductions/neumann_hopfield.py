@@ -228,7 +228,7 @@ class _Rule:
         return min(self.runs, key=rank)
 
     def losses(self) -> dict[int, float]:
-        """Of the best rate."""
+        """Losses at the best rate."""
         return {seed: run.test for seed, run in self.best().items()}
 
     def edge(self) -> str:
