@@ -55,7 +55,7 @@ def json_bytes(value: Any) -> bytes:
 
     Example:
         >>> json_bytes({"id": "\ud800 é"}).decode()
-        '{"id": "\\ud800 é"}'
+        '{"id":"\\ud800 é"}'
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode(errors="backslashreplace")

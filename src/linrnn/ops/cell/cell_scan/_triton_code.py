@@ -214,7 +214,7 @@ class Code:
         return parts, options | of_walks
 
     def _of_heads(self, words: int) -> dict[str, Any]:
-        """The options of a kernel for a sequence and a head, whose numbers take ``words`` times 32 bits."""
+        """The options of a kernel for a sequence and a head, with numbers of 32 bits a word."""
         blocks = _named([gpu.power_of_two(n) for n in self.widths])
         options = {"AT_ONCE": AT_ONCE // words, "UNROLL": 1, "AHEAD": 1, "num_warps": self.warps}
         return options | blocks
