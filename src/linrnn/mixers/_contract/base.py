@@ -1,7 +1,7 @@
 """The contract every mixer keeps; `linrnn.testing.check_mixer` tests it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,12 @@ from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract import arguments
 from linrnn.mixers._contract.added import asked_now
-from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.reach import check_reach
 from linrnn.mixers._contract.recorded import apart, recorded_sequence, step_with_signals
 from linrnn.mixers._contract.signals import as_sequence, as_step, made_of_nothing, received
-from linrnn.mixers._contract.starts import LearnedStart
+from linrnn.mixers._contract.traits import Traits
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
-from linrnn.nn.parameters import KeepsPrecision
 from linrnn.state import map_state
 from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import (
@@ -43,7 +41,7 @@ FFT_REACHES_BACK = (
 )
 
 
-class Mixer(KeepsPrecision):
+class Mixer(Traits):
     """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
 
     An author writes three things: ``__init__``, which stores its arguments under their own names
@@ -55,7 +53,7 @@ class Mixer(KeepsPrecision):
     size that does not depend on how much was read, and at least float32: half precision becomes
     float32, also on the way in. Every constructor takes ``device`` and ``dtype`` of its
     parameters, as torch.nn, and draws the parameters by `reset_parameters` from torch's global
-    generator. A subclass declares the class attributes below where the defaults are not true of it.
+    generator. A subclass declares those of `Traits` whose defaults are not true of it.
 
     Raises:
         ShapeError: the last axis of an input is not ``d_model``, or a state or reset mask does not
@@ -92,102 +90,10 @@ class Mixer(KeepsPrecision):
         >>> y_t, state = layer.step(torch.randn(2, 4), state)
     """
 
-    family: ClassVar[str]
-    """The kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
-
-    choices: ClassVar[Choices | None] = None
-    """How it differs from other systems, in words that all share; None where nobody said it."""
-
-    causal: ClassVar[bool] = True
-    """No output depends on a later input."""
-
-    forms: ClassVar[tuple[str, ...]] = ("scan",)
-    """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
-
-    form: str = "scan"
-    """Which of ``forms`` computes; a constructor with this option sets it."""
-
-    without_reset: ClassVar[tuple[str, ...]] = ()
-    """Forms that cannot start anew inside a sequence: a reset mask is an error there."""
-
-    declared: ClassVar[Mapping[str, str]] = {}
-    """Properties of `linrnn.testing.MIXER_PROPERTIES` that this mixer lacks, each with its reason;
-    as ``"property:form"`` where only that form lacks it."""
-
-    overflows: ClassVar[str] = ""
-    """Why an untrained layer overflows float32 within 65,536 steps; empty if it does not. The test
-    of that many steps reads 2,048 of a sequential layer."""
-
-    timed: ClassVar[bool] = False
-    """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
-    caller gave none, which is a time of 1 everywhere. It is at least float32."""
-
-    without_dt: ClassVar[tuple[str, ...]] = ()
-    """Forms of a mixer that is `timed` which need all steps alike: ``dt`` is an error there."""
-
-    sequence_parallel: ClassVar[tuple[str, ...]] = ()
-    """Forms that mix along time by `linrnn.ops.linear_scan` alone, and so can be split along time
-    by `linrnn.ops.sequence_parallel`."""
-
-    __prepare_scriptable__ = arguments.refuse_script  # torch.jit.script calls it for every layer
-
-    random_training: ClassVar[bool] = False
-    """Whether training draws random numbers, from torch's global generator; evaluation never
-    does, and the tests of numbers are those of evaluation then."""
-
-    widening: ClassVar[bool] = False
-    """Whether it projects to more channels, gates these and projects back: what a feed-forward
-    network does for the others, so that a block of it is published without one."""
-
-    norms_input: ClassVar[bool] = False
-    """Whether it norms its input itself, before which its block then has no norm: where a layer
-    reads something besides the residual stream, it must see that stream as it is."""
-
-    like_lstm: ClassVar[bool] = False
-    """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
-    state is one vector."""
-
-    in_laws: ClassVar[Mapping[str, Any]] = {}
-    """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
-    the few steps that it reads would not come to what is special: segments shorter than these. Or
-    where a graph of the same parts would be several times as long."""
-
-    cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
-    """How a long sequence is read: by a few parallel operations, one step after another because
-    a step needs the result of the last, or with every step looking at all earlier ones."""
-
-    recurrent_parameters: ClassVar[tuple[str, ...]] = ()
-    """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
-
-    aliases: ClassVar[tuple[str, ...]] = ()
-    """Former names, which still go wherever the name does, and are listed nowhere."""
-
-    weight_parameters: ClassVar[tuple[str, ...] | None] = None
-    """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
-    and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
-    with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
-
-    constant_state: ClassVar[tuple[str, ...]] = ()
-    """Keys of a state dict through which no gradient flows, such as positions or a running
-    maximum that cancels out of every result."""
-
-    learned: ClassVar[LearnedStart | None] = None
-    """The part that makes it begin from a learned state, where it has the option for that."""
-
-    carries: ClassVar[tuple[str, ...]] = ()
-    """Signals that a layer makes of each step for the later layers of a stack that carry the same:
-    RWKV-7's first values. See `signal_spec`."""
-
-    shares: ClassVar[tuple[str, ...]] = ()
-    """Signals of the parameters that the layers of a stack have in common, which `shared_part` has:
-    HGRN's bounds."""
-
-    receives: tuple[str, ...] = ()
-    """Which of both a stack hands this layer. The stack says so to a constructor with an argument
-    of that name; a layer alone has none, and makes what it ``carries`` itself."""
-
     d_model: int
     """Channels in and out, an integer of at least 1."""
+
+    __prepare_scriptable__ = arguments.refuse_script  # torch.jit.script calls it for every layer
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "Mixer":  # copies and pickles come here as well
         layer: Mixer = super().__new__(cls)
