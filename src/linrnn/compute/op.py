@@ -217,32 +217,32 @@ class Op:
         outputs = kernels.forward(*arguments, *(extras or (None,) * self._n_extras))
         return (*((outputs,) if isinstance(outputs, Tensor) else outputs), *extras)
 
-    def gradient(self, given: Arguments, wanted: Sequence[bool]) -> Gradients:
+    def gradient(self, inputs: Arguments, needs_grad: Sequence[bool]) -> Gradients:
         """Gradients that can be differentiated again, from what ``backward`` of kernels takes."""
-        arguments, grads = list(given[: self._arguments]), given[-self.results :]
+        arguments, grads = list(inputs[: self._arguments]), inputs[-self.results :]
         for i, result in self._unread.items():
             arguments[i] = grads[result]
         if self._adjoint is None or arguments[self._lead].numel() == 0:
-            return through_definition(self.definition, arguments, wanted, grads)
-        gradients = self._adjoint(*given)
-        return [g if want else None for g, want in zip(gradients, wanted, strict=True)]
+            return through_definition(self.definition, arguments, needs_grad, grads)
+        gradients = self._adjoint(*inputs)
+        return [g if want else None for g, want in zip(gradients, needs_grad, strict=True)]
 
     def backward(
         self,
         arguments: Arguments,
         saved: Sequence[Tensor],
         grads: Sequence[Tensor],
-        wanted: Sequence[bool] | None = None,
+        needs_grad: Sequence[bool] | None = None,
         *,
         backend: str | None = None,
     ) -> Any:
-        """First derivatives of the first arguments, of all unless some are wanted.
+        """First derivatives of the first arguments, of all unless some need none.
 
         Args:
             arguments: of the call, None for those the gradient does not read.
             saved: the results it reads, and the extras.
             grads: of all results.
-            wanted: which of the first arguments.
+            needs_grad: which of the first arguments have one.
             backend: as the call's.
         """
         lead = arguments[self._lead]
@@ -251,7 +251,7 @@ class Op:
         inputs = (*arguments, *saved, *grads)
         if kernels is not None:
             return kernels.backward(*inputs)
-        return self.gradient(inputs, wanted or (True,) * self.gradients)
+        return self.gradient(inputs, needs_grad or (True,) * self.gradients)
 
     def keep(self, ctx: Any, arguments: Arguments, outputs: Results) -> None:
         """Save what the gradient needs."""

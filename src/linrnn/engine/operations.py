@@ -104,10 +104,10 @@ def _of_div(g: Any, dy: int, y: int, a: int, b: int) -> list[int]:
 
 def _of_fmod(g: Any, dy: int, y: int, a: int, b: int) -> list[int]:
     ratio = g("div", a, b)  # without what is behind its point:
-    whole = g(
+    quotient = g(
         "where", g("lt", ratio, 0.0), g("neg", g("floor", g("neg", ratio))), g("floor", ratio)
     )
-    return [dy, g("neg", g("mul", dy, whole))]
+    return [dy, g("neg", g("mul", dy, quotient))]
 
 
 def _of_atan2(g: Any, dy: int, y: int, a: int, b: int) -> list[int]:

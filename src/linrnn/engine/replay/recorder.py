@@ -184,7 +184,7 @@ class Recorder(TorchDispatchMode):
                 self.tape.know(x, slot, _stored(x))
 
     def _write(self, facts: "_Facts", args: Any, kwargs: Any, results: list[Any]) -> None:
-        tape, name, plain = self.tape, facts.name, facts.name.removesuffix("_")
+        tape, name, base_name = self.tape, facts.name, facts.name.removesuffix("_")
         self.count += 1
         if facts.random and name not in RULES and name not in COMPOSED:
             raise RefusedError("it draws random numbers")
@@ -200,17 +200,17 @@ class Recorder(TorchDispatchMode):
             return
         if name in ("detach", "alias"):
             raise RefusedError("it reads a tensor that is no parameter or buffer")
-        if plain in COMPOSED:
-            self._compose(COMPOSED[plain], args, kwargs, results[0])
+        if base_name in COMPOSED:
+            self._compose(COMPOSED[base_name], args, kwargs, results[0])
             return
-        write = RULES.get(plain)
+        write = RULES.get(base_name)
         if write is None:
             raise RefusedError("it has no instructions")
-        if plain in _COPIES:
+        if base_name in _COPIES:
             kwargs = {}  # say how the result lies in memory, and its dtype
             if _narrows(args, results[0]):
                 # to whole numbers a copy cuts off, as that of a counter does
-                if plain != "_to_copy" or results[0].dtype is not torch.int64:
+                if base_name != "_to_copy" or results[0].dtype is not torch.int64:
                     raise RefusedError("it makes other numbers of them")
                 write = RULES["trunc"]
         to = tape.result(args[0] if facts.written else results[0])

@@ -107,8 +107,8 @@ class Mixer(Traits):
             cls.form = cls.forms[0]
         if "__init__" in vars(cls):
             fix = "Lower d_model, or the sizes among its options."
-            made = bounded("the layer", fix)(cls.__init__)
-            cls.__init__ = checked(made)  # type: ignore[method-assign]
+            constructor = bounded("the layer", fix)(cls.__init__)
+            cls.__init__ = checked(constructor)  # type: ignore[method-assign]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "d_model":

@@ -154,11 +154,11 @@ class Code:
         """Stretches of a tile and steps of each: what registers hold, and what compiles soon."""
         plan, weight = self.form.plan, self.source.weight
         assert plan is not None
-        most, stretches = OF_HANDED if plan.chained else OF_TILES, plan.stretches
+        limit, stretches = OF_HANDED if plan.chained else OF_TILES, plan.stretches
         of_step = state.dtype.itemsize // 4 * weight
         while stretches > plan.warps and _numbers(plan, stretches) * of_step > OF_PARTS:
             stretches //= 2
-        steps = most // (_numbers(plan, stretches) * of_step)
+        steps = limit // (_numbers(plan, stretches) * of_step)
         steps = max(1, min(steps, MOST_STEPS, 2 * MOST_OPERATIONS // weight))
         return stretches, 1 << (steps.bit_length() - 1)
 

@@ -27,13 +27,13 @@ def stages(task: Task) -> list[int]:
 
 def multiplied(task: Task) -> dict[int, list[int]]:
     """The vectors that are multiplied with matrices, by their stage, in order."""
-    depths, found = stages(task), dict[int, list[int]]()
+    depths, by_stage = stages(task), dict[int, list[int]]()
     for node in task.program.nodes:
         if node.op in CONTRACTIONS:
-            vectors = found.setdefault(depths[node.args[1]], [])
+            vectors = by_stage.setdefault(depths[node.args[1]], [])
             if node.args[1] not in vectors:
                 vectors.append(node.args[1])
-    return found
+    return by_stage
 
 
 class GroupWriter(Writer):

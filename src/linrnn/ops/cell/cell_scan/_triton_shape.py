@@ -59,7 +59,7 @@ class Shape(NamedTuple):
         else:
             nodes = [self.states[0]] * len(program.nodes)
         sides = [self.sides(i) for i in range(len(self.matrices))] if heads else []
-        vectors = (*nodes, *self.states, *stored, *self.parameters)
+        vectors = [*nodes, *self.states, *stored, *self.parameters]
         distinct = sorted({*vectors, *(n for pair in sides for n in pair)})
         place = {n: k for k, n in enumerate(distinct)}
 
@@ -67,7 +67,7 @@ class Shape(NamedTuple):
             return tuple(place[n] for n in sizes)
 
         matrices = tuple((place[m], place[n]) for m, n in sides)
-        groups = map(placed, (nodes, self.states, stored, self.parameters))
+        groups = placed(nodes), placed(self.states), placed(stored), placed(self.parameters)
         return [n // max(heads, 1) for n in distinct], Sizes(*groups, matrices)
 
 

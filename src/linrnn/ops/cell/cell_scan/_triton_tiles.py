@@ -66,10 +66,10 @@ class TileWriter(Writer):
 
     def source(self) -> Source:
         """All of it; its arguments as of every kernel, then `MORE` and `OPTIONS`."""
-        found = self._assembled(self.MORE, self.OPTIONS)
+        source = self._assembled(self.MORE, self.OPTIONS)
         nodes = [x for group in self.solution.scanned for x in group.coefficients.nodes]
         weight = sum(ELEMENTWISE[x.op].weight for x in nodes if x.args)
-        return found._replace(weight=found.weight + weight, scans=len(self.solution.scanned))
+        return source._replace(weight=source.weight + weight, scans=len(self.solution.scanned))
 
     def _shape(self, k: int) -> str:
         return _WHOLE

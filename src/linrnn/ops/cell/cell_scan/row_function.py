@@ -336,15 +336,15 @@ def row_functions(make: Callable[..., RowFunction]) -> Callable[..., RowFunction
 
     Compilers, which read a layer once, warn of a cache of functools and make the function anew.
     """
-    made: dict[tuple[Any, ...], RowFunction] = {}
+    functions: dict[tuple[Any, ...], RowFunction] = {}
 
     @functools.wraps(make)
     def function_of(*key: Any) -> RowFunction:
         if torch.compiler.is_compiling():
             return make(*key)
-        if key not in made:
-            made[key] = make(*key)
-        return made[key]
+        if key not in functions:
+            functions[key] = make(*key)
+        return functions[key]
 
     return function_of
 

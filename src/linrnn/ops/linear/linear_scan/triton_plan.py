@@ -88,7 +88,7 @@ class Launches(NamedTuple):
 
 
 def launches(
-    plan: Plan, seqs: int, dtype: torch.dtype, fixed: dict[str, Any], rows: int, most: int = 0
+    plan: Plan, seqs: int, dtype: torch.dtype, fixed: dict[str, Any], rows: int, limit: int = 0
 ) -> Launches:
     """The kernel of a plan.
 
@@ -98,11 +98,11 @@ def launches(
         dtype: of what is added.
         fixed: the arguments of kernels that are no tensors, and tensors that there are none of.
         rows: how many tensors have a row for each step that is read.
-        most: steps of a stretch, if it is not `MOST_STEPS`.
+        limit: steps of a stretch, if it is not `MOST_STEPS`.
     """
     kernels, lanes = kernels_of(), seqs * plan.blocks
     ahead = plan.stretches == 1
-    steps = steps_of(plan, dtype, rows, most or MOST_STEPS)
+    steps = steps_of(plan, dtype, rows, limit or MOST_STEPS)
     tiles = plan.tiles(fixed["time"], steps)
     adjoint = fixed.pop("ADJOINT")
     kernel = kernels.run_backward if adjoint else kernels.run_forward
@@ -151,13 +151,13 @@ def make_plan(shape: tuple[int, ...], dtype: torch.dtype, seqs: int, device: tor
     return Plan(block, blocks, BUSY_WARPS * wide, BUSY_WARPS)
 
 
-def steps_of(plan: Plan, dtype: torch.dtype, rows: int, most: int) -> int:
+def steps_of(plan: Plan, dtype: torch.dtype, rows: int, limit: int) -> int:
     """Steps of a stretch, so that its rows fit in registers as the numbers that are computed."""
     words = max(dtype.itemsize // 4, 1)
     numbers = plan.block * plan.stretches // (32 * plan.warps)
     room = REGISTERS_AHEAD // 2 if plan.stretches == 1 else REGISTERS
     steps = room // (rows * max(numbers, 1) * words)
-    return max(1, min(most, 1 << max(steps.bit_length() - 1, 0)))
+    return max(1, min(limit, 1 << max(steps.bit_length() - 1, 0)))
 
 
 def dtype_of(dtype: torch.dtype) -> Any:

@@ -130,10 +130,10 @@ def _kernels(
     if log:
         fixed |= {"START": float("-inf"), "WIDE": dtype_of(dtype)}
         fixed |= {"LOG": True, "WIDE": gpu.language().float64} if adjoint else {"PAIR": 2}
-    most = (MOST_LOG_STEPS_BACK if adjoint else MOST_LOG_STEPS) if log else 0
+    limit = (MOST_LOG_STEPS_BACK if adjoint else MOST_LOG_STEPS) if log else 0
     if log and dtype.itemsize < 4 and not adjoint:
-        most //= 4  # a thread has twice as many channels; 4 steps spill 4 registers
-    kernel = launches(plan, seqs, dtype, fixed, 2 + adjoint * (2 if log else 1) - constant, most)
+        limit //= 4  # a thread has twice as many channels; 4 steps spill 4 registers
+    kernel = launches(plan, seqs, dtype, fixed, 2 + adjoint * (2 if log else 1) - constant, limit)
     if not (adjoint and constant):
         return _Kernels(kernel, None, None)
     rows, columns = seqs * kernel.tiles, channels * (1 + dtype.is_complex)
