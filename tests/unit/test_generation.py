@@ -69,6 +69,32 @@ def test_a_seed_repeats_and_others_differ():
     assert list(generate(model(), [1], 50)) != list(generate(model(), [1], 50))
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"seed": 2**62 + 1},
+            r"seed must be an integer from -2\^62 to 2\^62, got 4611686018427387905",
+        ),
+        (
+            {"seed": -(2**63)},
+            r"seed must be an integer from -2\^62 to 2\^62, got -9223372036854775808",
+        ),
+        ({"seed": True}, r"seed must be an integer from -2\^62 to 2\^62, got True"),
+        ({"temperature": 1e308}, r"temperature must be at least 0 and below 2\^63, got 1e\+308"),
+    ],
+)
+def test_a_message_names_the_bound_that_was_passed(options, text):
+    with pytest.raises(ArgumentError, match=text):
+        generate(model(), [1], 1, **options)
+
+
+def test_the_largest_seeds_are_seeds():
+    for seed in (2**62, -(2**62)):
+        assert len(list(generate(model(), [1], 3, seed=seed))) == 3
+
+
 def test_tokens_come_as_they_are_made_and_for_ever():
     made = generate(model(), [1], seed=0)
     assert len(list(itertools.islice(made, 5))) == 5
@@ -102,7 +128,10 @@ def test_rows_of_a_batch_end_by_themselves():
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("stop", [[256], [-1], 3, ["a"], [1.5], "end"])
+@pytest.mark.parametrize(
+    "stop",
+    [[256], [-1], 3, ["a"], [1.5], "end", [True], {False}, torch.ones(2, dtype=torch.bool)],
+)
 def test_stop_tokens_are_ids_of_the_vocabulary(stop):
     for call in (
         generate,

@@ -81,9 +81,10 @@ _EPILOG = """A language model prints the surprise of each line in bits, bits per
 Lines marked with ! are above --above or --quantile. A line of more than 1 MiB is read in pieces.
 
 Any other model reads lines of numbers with a decimal point, separated by commas or blanks: one or
-several steps a line, in the units of the data, or token ids. After each line it prints a class and
-its probability, or numbers. Numbers are scaled as in training. Some tasks, such as images, cannot
-scale a single step: then scale the numbers yourself, as a note on standard error says.
+several steps a line, in the units of the data, or token ids. So 1,5 is two steps, and an empty
+cell is an error. After each line it prints a class and its probability, or numbers. Numbers are
+scaled as in training. Some tasks, such as images, cannot scale a single step: then scale the
+numbers yourself, as a note on standard error says.
 
 With --json each answer is one line of JSON.
 

@@ -281,7 +281,9 @@ def _stop_tokens(stop: Any, vocabulary: int) -> frozenset[int]:
     """Token ids that end a text, checked."""
     ids = stop.tolist() if isinstance(stop, (torch.Tensor, np.ndarray)) else stop
     listed = isinstance(ids, (list, tuple, set, frozenset))
-    if not listed or not all(isinstance(i, int) and 0 <= i < vocabulary for i in ids):
+    # True is an int, of the value 1: a mask is no list of tokens
+    ints = listed and all(isinstance(i, int) and not isinstance(i, bool) for i in ids)
+    if not ints or not all(0 <= i < vocabulary for i in ids):
         raise ArgumentError(
             f"generate: stop must be a list of token ids from 0 to {vocabulary - 1}, got "
             f"{show(stop)}."

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linrnn._options.schema import check_type
-from linrnn.errors import ArgumentError, NonFiniteError, check_at_most, show
+from linrnn.errors import ArgumentError, NonFiniteError, show
 from linrnn.typing import Float
 
 _LARGEST = 1 << 63  # of a number that PyTorch divides by
@@ -36,7 +35,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if not _number(self.temperature) or not 0 <= self.temperature < math.inf:
             raise ArgumentError(
-                f"generate: temperature must be at least 0 and finite, got "
+                f"generate: temperature must be at least 0 and below 2^63, got "
                 f"{show(self.temperature)}. 0 always takes the likeliest token."
             )
         if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
@@ -72,9 +71,11 @@ class Sampling:
 
 def generator_of(seed: int | None) -> torch.Generator:
     """A generator of random numbers, a different one each time where there is no seed."""
-    if seed is not None:
-        check_type("generate", "seed", int, seed)
-        check_at_most("generate", _MOST_SEED, seed=abs(seed))
+    integer = isinstance(seed, int) and not isinstance(seed, bool)
+    if seed is not None and not (integer and abs(seed) <= _MOST_SEED):
+        raise ArgumentError(
+            f"generate: seed must be an integer from -2^62 to 2^62, got {show(seed)}."
+        )
     generator = torch.Generator()
     if seed is None:
         generator.seed()

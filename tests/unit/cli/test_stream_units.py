@@ -9,10 +9,12 @@ import pytest
 import linrnn
 from linrnn import tasks
 from linrnn.cli import main
-from linrnn.errors import ArgumentError
+from linrnn.cli._verbs import watch
+from linrnn.cli._verbs.watch import Answers, words_of
+from linrnn.errors import ArgumentError, DataError
 from linrnn.tasks.forecast import ForecastOptions
 from linrnn.tasks.table import TableOptions
-from linrnn.train import Config, ModelConfig
+from linrnn.train import Config, ModelConfig, load_model
 from linrnn.train.checkpoint import save_tensors
 from linrnn.train.folder import RunFolder
 from linrnn.train.model import build_model, build_task
@@ -102,3 +104,32 @@ def test_it_says_so_where_the_task_scales_no_step(run, answers, monkeypatch):
     said, err = answers(path, [[0.5]])
     assert len(said) == 1
     assert err.count("numbers are taken as the model reads them") == 1
+
+
+@pytest.mark.parametrize("line", [b"1,5 2,5", b"-1,5 2,5e3 0,1", b"1,5\t2,5\n"])
+def test_numbers_with_decimal_commas_are_refused(line):
+    """They would be twice as many numbers, without a word."""
+    with pytest.raises(DataError, match="line 7: numbers must have a decimal point, and commas or"):
+        words_of(line, 7)
+
+
+@pytest.mark.parametrize("line", [b"0.5,,1.5", b",0.5", b"0.5, ,1", b"1,2,", b","])
+def test_an_empty_cell_is_no_step_left_out(line):
+    """The cells after it would be numbers of other channels."""
+    with pytest.raises(DataError, match="line 7: every cell between commas must hold a number"):
+        words_of(line, 7)
+
+
+@pytest.mark.parametrize("line", [b"1,5", b"1, 5", b"0.5,0.25 0.75,1", b"1 5", b"1,5 2", b"  "])
+def test_commas_and_blanks_separate(line):
+    assert words_of(line, 1) == line.replace(b",", b" ").split()
+
+
+def test_two_whole_numbers_are_noted_once(run, monkeypatch):
+    notes = []
+    monkeypatch.setattr(watch, "note", notes.append)
+    stream = Answers(*load_model(run("mackey_glass"))[:2])
+    for line in (b"1 5", b"1.5", b"1,5,2", b"1,5", b"2,5"):
+        stream.parse(line, 3)
+    (said,) = notes
+    assert said.startswith("line 3: a comma separates numbers, so 1,5 is read as two steps, 1 and")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn._options.numbers import number, whole
 from linrnn.backbone import SequenceModel
-from linrnn.cli._verbs.watch import Answers, without_mark
+from linrnn.cli._verbs.watch import Answers, without_mark, words_of
 from linrnn.errors import DataError
 from linrnn.learn import LearningSession
 from linrnn.tasks import IGNORE, Task
@@ -94,9 +94,9 @@ class Lessons:
             # a name may hold blanks
             one = self._answers.pools and bool(self._answers.task.class_names)
             target = [target_text.strip()] if one and target_text.strip() else _words(target_text)
-            return _Words(_words(input_text), target)
+            return _Words(words_of(input_text, place), target)
         if self._place is None or not text:
-            return _Words(_words(text), [])
+            return _Words(words_of(text, place), [])
         # an empty cell is a target that nobody knows yet
         cells = [w for cell in text.split(b",") for w in (cell.split() or [_UNKNOWN])]
         if self._place == "first":

@@ -2,6 +2,7 @@
 
 import codecs
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -143,6 +144,7 @@ class Answers:
             )
         self._scaled = _scaling(task)
         self._width = model.d_input if self._scaled is None else task.channels
+        self._noted = False
         self._may_miss = getattr(task.options, "missing", "error") == "mask"
         self.dtype = model.head.weight.dtype
         self.pools = model.pool.kind != "none"
@@ -155,8 +157,22 @@ class Answers:
     def parse(self, line: bytes, place: int) -> Any:
         """One or more steps; a blank line is passed over."""
         line = without_mark(line, place)
-        words = line.replace(b",", b" ").split()
+        words = words_of(line, place)
+        if self._vocabulary is None and self._width == 1:
+            self._say_if_decimal(line, place)
         return self.steps(words, place) if words else None
+
+    def _say_if_decimal(self, line: bytes, place: int) -> None:
+        """Note once that ``1,5`` is two steps: nobody can tell from the line what was meant."""
+        if self._noted or not _DECIMAL.fullmatch(line.strip()):
+            return
+        self._noted = True
+        one, two = line.split(b",")
+        note(
+            f"line {place}: a comma separates numbers, so {line.strip().decode():.40} is read as "
+            f"two steps, {one.strip().decode():.20} and {two.strip().decode():.20}. Write a "
+            "decimal number with a point\n"
+        )
 
     def steps(self, words: list[bytes], place: int) -> Tensor:
         """The steps that the words of a line are, as the model reads them."""
@@ -214,6 +230,36 @@ class Answers:
             drift = {} if self._drifting is None else {"drift": self._drifting.channels}
             return json_line(joined({"values": numbers}, drift))
         return ("\t".join(f"{v:.6g}" for v in numbers) + "\n").encode()
+
+
+_DECIMAL = re.compile(rb"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+"""What may be a number with a decimal comma, or two whole numbers."""
+
+
+def words_of(line: bytes, place: int) -> list[bytes]:
+    """The words of a line between commas or blanks.
+
+    Raises:
+        DataError: a cell between commas is empty; or all words look like numbers with a decimal
+            comma.
+
+    Example:
+        >>> words_of(b"0.5, 0.25 1", 1)
+        [b'0.5', b'0.25', b'1']
+    """
+    words = line.split()
+    if len(words) > 1 and all(map(_DECIMAL.fullmatch, words)):
+        raise DataError(
+            f"line {place}: numbers must have a decimal point, and commas or blanks between them, "
+            f"got {line.strip().decode()!r:.60}. Write 1.5 for 1,5, or use commas alone."
+        )
+    cells = line.split(b",")
+    if len(cells) > 1 and not all(map(bytes.strip, cells)):
+        raise DataError(
+            f"line {place}: every cell between commas must hold a number, got "
+            f"{line.strip().decode(errors='replace')!r:.60}. Leave such lines out: --skip-invalid."
+        )
+    return line.replace(b",", b" ").split()
 
 
 def without_mark(line: bytes, place: int) -> bytes:
