@@ -248,33 +248,36 @@ struct Skips : Problem {
 struct WeightGradients : Problem {
     static constexpr int NO_TILES = 5;
     i64 rows, outputs, given, apart;
+    bool summed;
 
     WeightGradients(Random& random, bool large) {
         name = "weight_gradient", has_adjoint = false, dtypes = {linrnn::BF16};
         rows = random.size(90), outputs = 1 + random.below(70), given = 1 + random.below(70);
         if (large) rows += 600, outputs += 60;
-        apart = random.below(4);
+        apart = random.below(4), summed = random.coin();
         inputs = {random.numbers(rows * outputs), random.numbers(rows * given)};
     }
     Many loop() const override {
-        Values y(size_t(outputs * given));
+        Values y(size_t(outputs * given)), sums(size_t(summed ? outputs : 0));
+        for (i64 at = 0; summed && at < rows * outputs; ++at) sums[size_t(at % outputs)] += inputs[0][size_t(at)];
         for (i64 t = 0; t < rows; ++t)
             for (i64 i = 0; i < outputs * given; ++i)
                 y[size_t(i)] += inputs[0][size_t(t * outputs + i / given)] * inputs[1][size_t(t * given + i % given)];
-        return {y};
+        return {y, sums};
     }
     Many forward(const Many& in, i64 dtype, i64 threads) const override {
         Rows grad(dtype, 1, rows, outputs, apart, in[0]), x(dtype, 1, rows, given, apart, in[1]);
-        Memory y(linrnn::F32, outputs * given);
+        Memory y(linrnn::F32, outputs * given), sums(linrnn::F32, summed ? outputs : 0);
         linrnn::WeightGradientArgs args{};
         args.size = sizeof args, args.dtype = dtype, args.threads = threads;
         args.rows = rows, args.outputs = outputs, args.inputs = given;
         args.grad = grad.array().data, args.grad_step = outputs + apart;
         args.x = x.array().data, args.x_step = given + apart, args.weight = y.address();
+        args.sums = sums.address();
         const int code = linrnn_weight_gradient(&args);
         if (code == NO_TILES) return loop();
         demand(code == 0, "the kernel returned " + std::to_string(code));
-        return {y.values()};
+        return {y.values(), sums.values()};
     }
 };
 

@@ -9,7 +9,9 @@ from torch import Tensor
 from linrnn.compute import native
 from linrnn.compute.layout import aligned
 
-_KERNEL = native.Kernel("weight_gradient", "rows outputs inputs grad grad_step x x_step weight")
+_KERNEL = native.Kernel(
+    "weight_gradient", "rows outputs inputs grad grad_step x x_step weight sums"
+)
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -28,19 +30,29 @@ def backward(
     """The gradients that are needed; those of weight and bias are sums in float32."""
     rows = rows_of(grad)
     grad_x = (rows @ weight.to(grad.dtype)).view(x.shape) if needs[0] else None
-    grad_weight = weight_gradient(rows, rows_of(x)).to(weight.dtype) if needs[1] else None
-    if bias is None or not needs[2]:
+    with_bias = bias is not None and needs[2]
+    grad_weight = grad_bias = None
+    if needs[1]:
+        grad_weight, grad_bias = weight_gradient(rows, rows_of(x), sums=with_bias)
+        grad_weight = grad_weight.to(weight.dtype)
+    elif with_bias:
+        grad_bias = rows.sum(0, dtype=torch.float32)
+    if bias is None or grad_bias is None:
         return grad_x, grad_weight, None
-    return grad_x, grad_weight, rows.sum(0, dtype=torch.float32).to(bias.dtype)
+    return grad_x, grad_weight, grad_bias.to(bias.dtype)
 
 
-def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """``grad^T x`` of (rows, outputs) and (rows, inputs) in float32."""
+def weight_gradient(grad: Tensor, x: Tensor, *, sums: bool = False) -> tuple[Tensor, Tensor | None]:
+    """``grad^T x`` of (rows, outputs) and (rows, inputs), and with ``sums`` that of ``grad``.
+
+    Both are sums over rows in float32.
+    """
     sizes = len(grad), grad.shape[1], x.shape[1]
     weight = torch.empty(sizes[1:], dtype=torch.float32)
+    total = torch.empty(sizes[1], dtype=torch.float32) if sums else None
     places = grad.data_ptr(), grad.stride(0), x.data_ptr(), x.stride(0), weight.data_ptr()
-    _KERNEL(torch.bfloat16, *sizes, *places)
-    return weight
+    _KERNEL(torch.bfloat16, *sizes, *places, native.pointer(total))
+    return weight, total
 
 
 def rows_of(x: Tensor) -> Tensor:

@@ -73,9 +73,21 @@ def half_outer_sum(left: Tensor, right: Tensor) -> Tensor:
         >>> half_outer_sum(torch.ones(4, 1).bfloat16(), torch.ones(4, 2).bfloat16()).float()
         tensor([[4., 4.]])
     """
+    return half_outer_sums(left, right, sums=False)[0]
+
+
+def half_outer_sums(
+    left: Tensor, right: Tensor, *, sums: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """`half_outer_sum`, and the sum of the rows of ``left`` in float32, or None without ``sums``.
+
+    Example:
+        >>> half_outer_sums(torch.ones(4, 1).bfloat16(), torch.ones(4, 2).bfloat16())[1]
+        tensor([4.])
+    """
     if _worth(left, right.shape[1]) and right.is_cpu and eager(left, right):
-        return weight_gradient(rows_of(left), rows_of(right))
-    return left.mT @ right
+        return weight_gradient(rows_of(left), rows_of(right), sums=sums)
+    return left.mT @ right, left.sum(0, dtype=torch.float32) if sums else None
 
 
 def _worth(x: Tensor, n_out: int) -> bool:

@@ -103,9 +103,30 @@ struct Packed {
         _tile_stored(2, to + 16 * apart, bytes);
         _tile_stored(3, to + 16 * apart + 16, bytes);
     }
+
+    // Adds the sums of 32 columns of the block's left factor: its product with ones, in 16 equal columns.
+    LINRNN_TILES_TARGET void add_sums(const Pair* left, const Pair* ones, float* to, bool fresh) const {
+        if (fresh) {
+            _tile_zero(0);
+            _tile_zero(1);
+        } else {
+            _tile_loadd(0, to, 64);
+            _tile_loadd(1, to + 256, 64);
+        }
+        _tile_loadd(6, ones, 64);
+        for (i64 k = 0; k < steps; ++k, left += 512) {
+            _tile_loadd(4, left, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, left + 256, 64);
+            _tile_dpbf16ps(1, 5, 6);
+        }
+        _tile_stored(0, to, 64);
+        _tile_stored(1, to + 256, 64);
+    }
 };
 
 struct WeightGradient {
+    static constexpr i64 LANES = 16, ONES = 256;  // columns and pairs of a tile
     const WeightGradientArgs& args;
     const i64 down = Packed::squares(args.outputs), across = Packed::squares(args.inputs);
 
@@ -115,14 +136,22 @@ struct WeightGradient {
         const i64 height = down * Packed::SIDE, width = across * Packed::SIDE;
         if (!args.outputs || !args.inputs) return 0;
         auto weight = reinterpret_cast<float*>(args.weight);
-        if (args.rows < 1) return std::memset(weight, 0, size_t(args.outputs * args.inputs) * 4), 0;
+        auto sums = reinterpret_cast<float*>(args.sums);
+        if (args.rows < 1) {
+            if (sums) std::memset(sums, 0, size_t(args.outputs) * 4);
+            return std::memset(weight, 0, size_t(args.outputs * args.inputs) * 4), 0;
+        }
         const bool whole = height == args.outputs && width == args.inputs;
-        const i64 room = Packed::numbers(args.outputs) + Packed::numbers(args.inputs) + (whole ? 0 : height * width);
+        const i64 room = Packed::numbers(args.outputs) + Packed::numbers(args.inputs) + (whole ? 0 : height * width) +
+                         (sums ? ONES + height * LANES : 0);
         void* memory = std::malloc(size_t(room) * 4 + 64);
         if (!memory) return 1;
         auto left = reinterpret_cast<Pair*>((reinterpret_cast<std::uintptr_t>(memory) + 63) & ~std::uintptr_t(63));
         Pair* right = left + Packed::numbers(args.outputs);
         float* sum = whole ? weight : reinterpret_cast<float*>(right + Packed::numbers(args.inputs));
+        auto ones = reinterpret_cast<Pair*>(right + Packed::numbers(args.inputs) + (whole ? 0 : height * width));
+        auto columns = reinterpret_cast<float*>(ones + ONES);  // of sums
+        for (i64 i = 0; sums && i < ONES; ++i) ones[i] = 0x3f803f80u;
         const i64 worth = args.rows * args.outputs * args.inputs >> 23;  // a thread's in about 10 us
         const i64 threads = worth < 1 ? 1 : worth < args.threads ? worth : args.threads;
 #pragma omp parallel num_threads(int(threads)) if (threads > 1)
@@ -145,14 +174,17 @@ struct WeightGradient {
                                             right + i * panel + k * 512);
                 }
 #pragma omp for schedule(static)
-                for (i64 i = 0; i < down; ++i)
+                for (i64 i = 0; i < down; ++i) {
                     for (i64 j = 0; j < across; ++j)
                         block.add_square(left + i * panel, right + j * panel,
                                          sum + i * Packed::SIDE * width + j * Packed::SIDE, width, first == 0);
+                    if (sums) block.add_sums(left + i * panel, ones, columns + i * Packed::SIDE * LANES, first == 0);
+                }
             }
         }
         for (i64 i = 0; !whole && i < args.outputs; ++i)
             std::memcpy(weight + i * args.inputs, sum + i * width, size_t(args.inputs) * 4);
+        for (i64 i = 0; sums && i < args.outputs; ++i) sums[i] = columns[i * LANES];
         std::free(memory);
         return 0;
     }

@@ -7,7 +7,13 @@ from torch import nn
 
 from linrnn.mixers import MinGRU
 from linrnn.ops import use_backend
-from linrnn.ops.half_linear import available, call_linear, half_linear, half_outer_sum
+from linrnn.ops.half_linear import (
+    available,
+    call_linear,
+    half_linear,
+    half_outer_sum,
+    half_outer_sums,
+)
 
 needs_tiles = pytest.mark.skipif(not available(), reason="no matrix tiles for bfloat16")
 SHAPES = [(2, 300, 96, 80), (1, 1031, 97, 70), (7, 100, 300, 65)]
@@ -133,6 +139,18 @@ def test_a_sum_of_outer_products():
     assert (
         error(half_outer_sum(left[:4], right[:4]), left[:4].double().mT @ right[:4].double()) < 1e-2
     )
+
+
+@needs_tiles
+def test_the_sum_of_rows_beside_it():
+    left, right = drawn(1031, 97).bfloat16(), drawn(1031, 100, seed=1).bfloat16()
+    product, sums = half_outer_sums(left, right)
+    assert torch.equal(product, half_outer_sum(left, right))
+    assert sums.dtype is torch.float32
+    assert error(sums, left.double().sum(0)) < 1e-6
+    few, sums = half_outer_sums(left[:4], right[:4])
+    assert torch.equal(few, half_outer_sum(left[:4], right[:4]))
+    assert error(sums, left[:4].double().sum(0)) < 1e-6
 
 
 def test_derivatives_of_second_order():
