@@ -6,6 +6,7 @@
 #include "block_scan_args.h"
 #include "cauchy_args.h"
 #include "causal_conv_args.h"
+#include "dense_steps_args.h"
 #include "dplr_powers_args.h"
 #include "exceedance_args.h"
 #include "gated_norm_args.h"
@@ -28,8 +29,8 @@
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
-    X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) X(log_scan)    \
-    X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)               \
+    X(dense_steps) X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) \
+    X(log_scan) X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)   \
     X(recorded_step) X(scale_heads) X(scan) X(selective_scan) X(selective_update)         \
     X(skip) X(token_mix) X(traces) X(vandermonde) X(weight_gradient)
 
@@ -41,6 +42,7 @@
     X(causal_conv, LINRNN_CAUSAL_CONV_FIELDS)      \
     X(conv_update, LINRNN_CONV_UPDATE_FIELDS)      \
     X(delta_update, LINRNN_DELTA_UPDATE_FIELDS)    \
+    X(dense_steps, LINRNN_DENSE_STEPS_FIELDS)      \
     X(dplr_powers, LINRNN_DPLR_POWERS_FIELDS)      \
     X(exceedance, LINRNN_EXCEEDANCE_FIELDS)        \
     X(gated_norm, LINRNN_GATED_NORM_FIELDS)        \

@@ -8,6 +8,7 @@
 
 #include "blocks.h"
 #include "cells.h"
+#include "dense_steps.h"
 #include "learning.h"
 #include "memories.h"
 #include "mixes.h"
@@ -39,6 +40,7 @@ int checks(i64 rounds) {
             one<GatedMean>(random, large);
             one<DenseCell>(random, large);
             one<PairsCell>(random, large);
+            one<DenseGates>(random, large);
             one<Conv>(random, large);
             one<Selective>(random, large);
             one<Memories>(random, large, false);

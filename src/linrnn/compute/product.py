@@ -22,7 +22,7 @@ Results = tuple[Tensor, ...]
 class Computes(Protocol):
     """Computes a product and its gradient."""
 
-    def forward(self, *arguments: Any) -> Any:
+    def forward(self, *arguments: Any, **options: Any) -> Any:
         """The results."""
 
     def backward(self, *inputs: Any) -> Sequence[Tensor | None]:
@@ -39,6 +39,8 @@ class Product:
         kernels: the module of each backend that has one, as an import path, with the functions
             ``forward(*arguments)``, ``backward(*arguments, *saved, *grads)`` and ``unavailable``.
         saved: results, by number, that ``backward`` reads.
+        keeps: how many results more ``forward`` returns with ``keep=True``. ``backward`` alone reads
+            them, after ``saved``. With 0 ``forward`` has no such argument.
         selects: ``backward`` has a last argument: which of the gradients are needed, a bool each.
         otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without
             any it is the definition.
@@ -53,10 +55,11 @@ class Product:
         kernels: Mapping[str, str],
         otherwise: Computes | None = None,
         saved: Sequence[int] = (),
+        keeps: int = 0,
         selects: bool = False,
     ) -> None:
         self.name, self.definition, self.gradients, self.saved = name, definition, gradients, saved
-        self.selects = selects
+        self.selects, self.keeps = selects, keeps
         self._modules, self._otherwise = tuple(kernels.items()), otherwise
 
     def __call__(self, *arguments: Any) -> Results:
@@ -66,7 +69,8 @@ class Product:
             return self.definition(*arguments)
         wanting = [x.requires_grad for x in arguments[: self.gradients] if x is not None]
         if not (any(wanting) and torch.is_grad_enabled()):
-            results: Results = kernels.forward(*arguments)
+            options = {"keep": False} if self.keeps else {}
+            results: Results = kernels.forward(*arguments, **options)
             return results
         results = _Function.apply(self, kernels, *arguments)
         return results
@@ -106,8 +110,12 @@ class _Function(torch.autograd.Function):
     def forward(ctx: Any, product: Product, kernels: Computes, *arguments: Any) -> Results:
         ctx.product, ctx.kernels = product, kernels
         ctx.constants = [None if isinstance(x, Tensor) else (x,) for x in arguments]
-        results: Results = kernels.forward(*arguments)
-        saved = [results[i] for i in product.saved]
+        if product.keeps:
+            every: Results = kernels.forward(*arguments, keep=True)
+            results, kept = every[: -product.keeps], every[-product.keeps :]
+        else:
+            results, kept = kernels.forward(*arguments), ()
+        saved = [*(results[i] for i in product.saved), *kept]
         ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)), *saved)
         return results
 

@@ -18,8 +18,9 @@ from linrnn.compute.modes import eager, mapped
 from linrnn.compute.op import reached
 from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
+from linrnn.compute.product import Product
 from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
-from linrnn.ops.half_linear import half_linear
+from linrnn.ops.half_linear import available, half_linear
 
 KERNELS: dict[str, Any] = {
     "gru": torch.gru,
@@ -288,14 +289,16 @@ def _shapes(
 def _explained(
     x: Tensor, state: list[Tensor], weights: list[Tensor], reset: Tensor | None, kind: str
 ) -> str:
+    if _by_tiles(x, state, weights, kind):
+        reasons: str = _STEPS.explain([x], None)
+        return reasons
     if not _as_cell(x, state, weights, reset, kind):
         return f"PyTorch's operators: torch.{KERNELS[kind].__name__}, from reset to reset"
     scan_arguments: dict[str, Any] = dict(arguments(kind, x, weights))
     op, call, backend = reached(
         cell_scan, CELLS[kind], **scan_arguments, state=tuple(state), reset=reset
     )
-    reasons: str = op.explain(call, backend)
-    return reasons
+    return str(op.explain(call, backend))
 
 
 @composed(
@@ -319,6 +322,8 @@ def recurrence(
     Returns:
         The outputs (batch, time, d_state), then the state after the last step.
     """
+    if _by_tiles(x, state, weights, kind):
+        return _STEPS(x, *weights[:2], *(weights[2:] or (None, None)), *(*state, None)[:2], reset)
     if _as_cell(x, state, weights, reset, kind):
         scan_arguments: dict[str, Any] = dict(arguments(kind, x, weights))
         y, last = cell_scan(CELLS[kind], **scan_arguments, state=tuple(state), reset=reset)
@@ -333,6 +338,47 @@ def recurrence(
         y, state = _stretch(x[:, begin:end], state, weights, kind)
         ys.append(y)
     return torch.cat(ys, 1) if len(ys) > 1 else ys[0], *state  # (B, T, D), (B, D) each
+
+
+#: Channels from which tiles pay, and the multiple that they are of; numbers that repay a call.
+_TILES_FROM, _TILE, _WORTH = 96, 32, 1 << 14
+
+
+def _by_tiles(x: Tensor, state: list[Tensor], weights: list[Tensor], kind: str) -> bool:
+    """Whether the kernel for bfloat16 steps, whose products are by tiles, computes a call."""
+    if x.dtype is not torch.bfloat16 or kind not in ("gru", "lstm") or x.shape[1] < 2:
+        return False
+    channels = state[0].shape[1]
+    fits = channels >= _TILES_FROM and channels % _TILE == 0
+    plain = all([h.dtype is torch.float32 for h in state]) and requested_form(None)[0] is None
+    large = x.shape[0] * x.shape[1] * channels >= _WORTH
+    if not (fits and plain and large and x.is_cpu and eager(x, *state, *weights)):
+        return False
+    return available() and _STEPS.backend([x]) == "cpu"
+
+
+def _of_steps(
+    x: Tensor, W: Tensor, U: Tensor, b: Tensor | None, c: Tensor | None, *remaining: Any
+) -> tuple[Tensor, ...]:
+    """A GRU or LSTM in operators and `cell_scan`: differentiable to any order."""
+    *state, reset = remaining
+    weights = [W, U] if b is None or c is None else [W, U, b, c]
+    kind = "gru" if state[1] is None else "lstm"
+    start = tuple([h for h in state if h is not None])
+    named: dict[str, Any] = dict(arguments(kind, x, weights))
+    y, last = cell_scan(CELLS[kind], **named, state=start, reset=reset)
+    return y, *(last if isinstance(last, tuple) else [last])
+
+
+_STEPS = Product(
+    "dense_steps",
+    _of_steps,
+    gradients=7,
+    kernels={"cpu": "linrnn.ops.cell._dense_steps_cpu"},
+    saved=(0,),
+    keeps=2,
+    selects=True,
+)
 
 
 def _as_cell(
