@@ -17,6 +17,7 @@
 #include "memory_scan_args.h"
 #include "quantized_args.h"
 #include "recorded_step_args.h"
+#include "round_args.h"
 #include "scale_heads_args.h"
 #include "scan_args.h"
 #include "selective_scan_args.h"
@@ -31,8 +32,8 @@
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
     X(dense_steps) X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) \
     X(log_scan) X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)   \
-    X(recorded_step) X(scale_heads) X(scan) X(selective_scan) X(selective_update)         \
-    X(skip) X(token_mix) X(traces) X(vandermonde) X(weight_gradient)
+    X(recorded_step) X(round) X(scale_heads) X(scan) X(selective_scan)                    \
+    X(selective_update) X(skip) X(token_mix) X(traces) X(vandermonde) X(weight_gradient)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
@@ -55,6 +56,7 @@
     X(outer_update, LINRNN_OUTER_UPDATE_FIELDS)    \
     X(quantized, LINRNN_QUANTIZED_FIELDS)          \
     X(recorded_step, LINRNN_RECORDED_STEP_FIELDS)  \
+    X(round, LINRNN_ROUND_FIELDS)                  \
     X(scale_heads, LINRNN_SCALE_HEADS_FIELDS)      \
     X(scan, LINRNN_SCAN_FIELDS)                    \
     X(selective_scan, LINRNN_SELECTIVE_SCAN_FIELDS) \

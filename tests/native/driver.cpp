@@ -64,6 +64,7 @@ int checks(i64 rounds) {
             one<Skips>(random, large);
             one<ScaledHeads>(random, large);
             one<WeightGradients>(random, large);
+            one<Rounded>(random, large);
         } catch (const Failure& failure) {
             std::fprintf(stderr, "round %lld: %s\n", static_cast<long long>(round), failure.what.c_str());
             return 1;

@@ -1,8 +1,9 @@
 // The kernels of token_mix, of the keys of RWKV-7, of the decays of RWKV-6, of skips, of heads and of
-// the gradients of weights.
+// the gradients of weights; and rounding.
 #pragma once
 #include "../../src/native/log_decays_args.h"
 #include "../../src/native/low_rank_keys_args.h"
+#include "../../src/native/round_args.h"
 #include "../../src/native/scale_heads_args.h"
 #include "../../src/native/skip_args.h"
 #include "../../src/native/token_mix_args.h"
@@ -11,6 +12,7 @@
 
 extern "C" int linrnn_log_decays(const void*);
 extern "C" int linrnn_low_rank_keys(const void*);
+extern "C" int linrnn_round(const void*);
 extern "C" int linrnn_scale_heads(const void*);
 extern "C" int linrnn_skip(const void*);
 extern "C" int linrnn_token_mix(const void*);
@@ -278,6 +280,36 @@ struct WeightGradients : Problem {
         if (code == NO_TILES) return loop();
         demand(code == 0, "the kernel returned " + std::to_string(code));
         return {y.values(), sums.values()};
+    }
+};
+
+struct Rounded : Problem {
+    i64 count;
+
+    Rounded(Random& random, bool large) {
+        name = "round", has_adjoint = false, dtypes = {linrnn::BF16};
+        count = random.size(200) + (large ? 200000 : 0);
+        inputs = {random.numbers(count)};
+        for (double& x : inputs[0]) x = double(float(x / 3));  // none that bfloat16 holds, but 0
+    }
+    // To seven digits of the fraction, ties to even.
+    Many loop() const override {
+        Values y = inputs[0];
+        for (double& x : y) {
+            int exponent;
+            const double fraction = std::frexp(x, &exponent);
+            x = std::ldexp(std::nearbyint(std::ldexp(fraction, 8)), exponent - 8);
+        }
+        return {y};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        Memory x(linrnn::F32, in[0]), y(dtype, count);
+        linrnn::RoundArgs args{};
+        args.size = sizeof args, args.dtype = dtype, args.threads = threads, args.count = count;
+        args.x = x.address(), args.y = y.address();
+        run(linrnn_round, &args);
+        compare({y.values()}, loop(), 0, name);
+        return {y.values()};
     }
 };
 

@@ -39,7 +39,7 @@ class Product:
         kernels: the module of each backend that has one, as an import path, with the functions
             ``forward(*arguments)``, ``backward(*arguments, *saved, *grads)`` and ``unavailable``.
         saved: results, by number, that ``backward`` reads.
-        keeps: how many results more ``forward`` returns with ``keep=True``. ``backward`` alone reads
+        keeps: how many results more ``forward`` returns with ``keep=True``. ``backward`` reads
             them, after ``saved``. With 0 ``forward`` has no such argument.
         selects: ``backward`` has a last argument: which of the gradients are needed, a bool each.
         otherwise: kernels of PyTorch's operators, for plain tensors where no others can; without

@@ -13,6 +13,8 @@ _KERNEL = native.Kernel(
     "weight_gradient", "rows outputs inputs grad grad_step x x_step weight sums"
 )
 
+_ROUND = native.Kernel("round", "count x y")
+
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the kernel cannot compute on that device and dtype, or None."""
@@ -53,6 +55,13 @@ def weight_gradient(grad: Tensor, x: Tensor, *, sums: bool = False) -> tuple[Ten
     places = grad.data_ptr(), grad.stride(0), x.data_ptr(), x.stride(0), weight.data_ptr()
     _KERNEL(torch.bfloat16, *sizes, *places, native.pointer(total))
     return weight, total
+
+
+def rounded(x: Tensor) -> Tensor:
+    """``x``, float32 without gaps, in bfloat16."""
+    y = torch.empty(x.shape, dtype=torch.bfloat16)
+    _ROUND(torch.bfloat16, x.numel(), x.data_ptr(), y.data_ptr())
+    return y
 
 
 def rows_of(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from linrnn.ops import use_backend
 from linrnn.ops.half_linear import (
     available,
     call_linear,
+    half_cast,
     half_linear,
     half_outer_sum,
     half_outer_sums,
@@ -199,3 +200,44 @@ def test_a_layer_learns_with_it():
     slope = mixer.in_proj.weight.grad
     assert slope.dtype is torch.float32
     assert not torch.equal(slope, slope.bfloat16().float())
+
+
+CASTS = [(1, 1 << 16), (3, 70_001), (1, 200_003)]
+
+
+@needs_tiles
+@pytest.mark.parametrize("shape", CASTS, ids=str)
+def test_casts_give_the_numbers_of_pytorch(shape):
+    x = drawn(*shape)
+    x[0, :4] = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0])
+    x[0, 4:6] = torch.tensor([1 + 2**-8, 1 + 3 * 2**-8])  # ties
+    y = half_cast(x, torch.bfloat16)
+    torch.testing.assert_close(y, x.bfloat16(), rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(half_cast(y[:, 4:], torch.float32), y[:, 4:].float())
+    assert torch.equal(half_cast(x.mT[4:], torch.bfloat16), x.mT[4:].bfloat16())
+
+
+@needs_tiles
+def test_a_cast_has_gradients_of_any_order_in_the_dtype_of_its_input():
+    x = drawn(2, 1 << 16).requires_grad_()
+    for dtype, start in ((torch.bfloat16, x), (torch.float32, x.detach().bfloat16())):
+        start = start.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(
+            half_cast(start, dtype).square().sum(), start, create_graph=True
+        )
+        assert slope.dtype is start.dtype
+        torch.testing.assert_close(slope, 2 * start, rtol=2**-7, atol=0)
+        (curvature,) = torch.autograd.grad(slope.sum(), start)
+        assert torch.equal(curvature, torch.full_like(start, 2))
+
+
+@needs_tiles
+def test_small_casts_and_those_under_another_backend_are_pytorchs():
+    x = drawn(2, 1 << 16)
+    tiny = torch.full((1, 1 << 16), 1e-39)
+    assert not half_cast(tiny, torch.bfloat16).any()  # what the kernel does with subnormals
+    with use_backend("reference"):
+        assert torch.equal(half_cast(tiny, torch.bfloat16), tiny.bfloat16())
+    assert torch.equal(half_cast(tiny[:, :9], torch.bfloat16), tiny[:, :9].bfloat16())
+    assert half_cast(x, torch.float32) is x
+    assert half_cast(x, torch.float64).dtype is torch.float64

@@ -20,6 +20,7 @@ from linrnn.mixers._contract.signals import as_sequence, as_step, made_of_nothin
 from linrnn.mixers._contract.traits import Traits
 from linrnn.mixers._contract.updates import follow
 from linrnn.nn.modal import Modes
+from linrnn.ops.half_linear import half_cast
 from linrnn.state import map_state
 from linrnn.state_spec import Part, Spec, check_state, closed, initial, of_state, opened
 from linrnn.typing import (
@@ -236,7 +237,7 @@ class Mixer(Traits):
         y, state, *outgoing = self._read(x, opened(start, begins), reset, *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
-        y, state = y.to(x.dtype), closed(state, begins)
+        y, state = half_cast(y, x.dtype), closed(state, begins)
         return (y, state) if signals is None else (y, state, *outgoing)
 
     @overload

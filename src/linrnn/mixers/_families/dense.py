@@ -22,6 +22,7 @@ from linrnn.ops.cell.dense_recurrence import (
     cell,
     recurrence,
 )
+from linrnn.ops.half_linear import half_cast
 from linrnn.state_spec import Part, real
 
 _FIRST = "_l0"  # how torch.nn names the parameters of a first layer
@@ -129,7 +130,7 @@ def of_products(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]
     half = torch.bfloat16
     if half not in (x.dtype, autocast_dtype(x)):
         return wide(x), weights
-    return x.to(half), [w.to(half) if w.ndim > 1 else w for w in weights]
+    return half_cast(x, half), [w.to(half) if w.ndim > 1 else w for w in weights]
 
 
 def check_heads(where: str, n_heads: int, d_state: int) -> int:
