@@ -126,15 +126,27 @@ struct Packed {
 };
 
 struct WeightGradient {
+    using Pair = Packed::Pair;
+    static constexpr i64 PANEL = Packed::SIDE * Packed::PAIRS;
     static constexpr i64 LANES = 16, ONES = 256;  // columns and pairs of a tile
     const WeightGradientArgs& args;
     const i64 down = Packed::squares(args.outputs), across = Packed::squares(args.inputs);
 
+    // 32 rows of both factors.
+    LINRNN_TILES_TARGET void pack(i64 row, Pair* left, Pair* right) const {
+        auto grad = reinterpret_cast<const std::uint16_t*>(args.grad) + row * args.grad_step;
+        auto x = reinterpret_cast<const std::uint16_t*>(args.x) + row * args.x_step;
+        const i64 rows = args.rows - row, side = Packed::SIDE;
+        for (i64 i = 0; i < down; ++i)
+            Packed::pack<true>(grad, args.grad_step, rows, i * side, args.outputs, left + i * PANEL);
+        for (i64 i = 0; i < across; ++i)
+            Packed::pack<false>(x, args.x_step, rows, i * side, args.inputs, right + i * PANEL);
+    }
+
     int dispatch() const {
-        using Pair = Packed::Pair;
         if (!has_half_tiles()) return NO_TILES;
         const i64 height = down * Packed::SIDE, width = across * Packed::SIDE;
-        if (!args.outputs || !args.inputs) return 0;
+        if (!args.outputs || !(args.inputs || args.sums)) return 0;
         auto weight = reinterpret_cast<float*>(args.weight);
         auto sums = reinterpret_cast<float*>(args.sums);
         if (args.rows < 1) {
@@ -160,25 +172,14 @@ struct WeightGradient {
             for (i64 first = 0; first < args.rows; first += Packed::ROWS) {
                 const i64 rows = args.rows - first < Packed::ROWS ? args.rows - first : Packed::ROWS;
                 const Packed block{(rows + 31) / 32};
-                const i64 panel = Packed::SIDE * Packed::PAIRS;
 #pragma omp for schedule(static)
-                for (i64 k = 0; k < block.steps; ++k) {
-                    const i64 row = first + 32 * k, left_over = args.rows - row;
-                    auto grad = reinterpret_cast<const std::uint16_t*>(args.grad) + row * args.grad_step;
-                    auto x = reinterpret_cast<const std::uint16_t*>(args.x) + row * args.x_step;
-                    for (i64 i = 0; i < down; ++i)
-                        Packed::pack<true>(grad, args.grad_step, left_over, i * Packed::SIDE, args.outputs,
-                                           left + i * panel + k * 512);
-                    for (i64 i = 0; i < across; ++i)
-                        Packed::pack<false>(x, args.x_step, left_over, i * Packed::SIDE, args.inputs,
-                                            right + i * panel + k * 512);
-                }
+                for (i64 k = 0; k < block.steps; ++k) pack(first + 32 * k, left + k * 512, right + k * 512);
 #pragma omp for schedule(static)
                 for (i64 i = 0; i < down; ++i) {
                     for (i64 j = 0; j < across; ++j)
-                        block.add_square(left + i * panel, right + j * panel,
+                        block.add_square(left + i * PANEL, right + j * PANEL,
                                          sum + i * Packed::SIDE * width + j * Packed::SIDE, width, first == 0);
-                    if (sums) block.add_sums(left + i * panel, ones, columns + i * Packed::SIDE * LANES, first == 0);
+                    if (sums) block.add_sums(left + i * PANEL, ones, columns + i * Packed::SIDE * LANES, first == 0);
                 }
             }
         }
