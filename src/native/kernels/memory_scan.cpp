@@ -17,6 +17,7 @@
 #include "../large_pages.h"
 #include "../memory_adjoint.h"
 #include "../memory_half_adjoint.h"
+#include "../memory_half_keys_adjoint.h"
 #include "../memory_steps.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -92,14 +93,26 @@ struct MemoryScan {
     void forward(i64 s, i64 h, i64 slice, A* work) const {
         const MemoryScanArgs own = alone(s, 0, slice);
         const Head<A> head = this->head(own, s, h, slice, true);
-        const Steps<A> steps{head};
         if (own.time && own.time <= few() && !args.kept && head.count == head.width())
-            return steps.decode(work);
+            return Steps<A>{head}.decode(work);
+        if constexpr (HalfKeys<A>::exist)
+            if (HalfKeys<A>::usable(args)) {
+                [[maybe_unused]] const auto registers = HalfKeys<A>::registers();
+                A* S = work;
+                work += head.size();
+                const HalfKeys<A> blocks(head, work);
+                return forward(head, s, blocks, S, work);
+            }
         const Chunk<A> chunk(head, work);
         A* S = work += Chunk<A>::halves_room(head);
         work += head.size();
+        forward(head, s, chunk, S, work);
+    }
+    template <class Chunks>
+    void forward(const Head<A>& head, i64 s, const Chunks& chunk, A* S, A* work) const {
+        const Steps<A> steps{head};
         head.load_memory(args.initial, s, S);
-        for (i64 t = 0, end; t < own.time; t = end) {
+        for (i64 t = 0, end; t < head.args.time; t = end) {
             if (args.kept && t % args.window == 0)
                 head.store_memory(S, args.kept, kept_before(s) + t / args.window);
             end = end_of(head, t);
@@ -118,27 +131,47 @@ struct MemoryScan {
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
         const Head<A> head = this->head(own, s, h, slice, fresh);
+        if constexpr (HalfKeys<A>::exist)
+            if (HalfKeys<A>::usable(args)) return backward_by_keys(head, s, work);
         const Adjoint<A> adjoint(head, work);
         work += Chunk<A>::halves_room(head);
         A *S = work, *R = S + head.size();
         work = R + head.size();
         load(head, args.final, s, R, work);
-        for (i64 w = windows(own.time) - 1; w >= 0; --w) {
+        backward(head, S, R, [&](i64 begin, i64 end) { adjoint.backward(begin, end, S, R, work); },
+                 [&](i64 window) { load(head, args.kept, kept_before(s) + window, S, work); });
+        Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
+        head.store_memory(S, args.grad_initial, s);
+    }
+    void backward_by_keys(const Head<A>& head, i64 s, A* work) const {
+        if constexpr (HalfKeys<A>::exist) {
+            [[maybe_unused]] const auto registers = HalfKeys<A>::registers();
+            A *S = work, *R = S + head.size();
+            work = R + head.size();
+            HalfKeysAdjoint<A> adjoint(head, work);
+            head.load_memory(args.final, s, R);
+            backward(head, S, R, [&](i64 begin, i64 end) { adjoint.backward(begin, end, S, R); },
+                     [&](i64 window) { head.load_memory(args.kept, kept_before(s) + window, S); });
+            head.store_memory(R, args.grad_initial, s);
+        }
+    }
+    // Goes through windows from the last one on, a stretch without resets after the other.
+    template <class Stretch, class Load>
+    void backward(const Head<A>& head, A* S, A* R, Stretch stretch, Load load) const {
+        for (i64 w = windows(head.args.time) - 1; w >= 0; --w) {
             const i64 first = w * args.window;
-            i64 end = first + args.window < own.time ? first + args.window : own.time;
+            i64 end = first + args.window < head.args.time ? first + args.window : head.args.time;
             while (end > first) {
                 i64 begin = end - 1;
                 while (begin > first && !head.resets(begin)) --begin;
                 const bool cut = head.resets(begin);
                 if (cut) head.forget(S);
-                else load(head, args.kept, kept_before(s) + w, S, work);
-                adjoint.backward(begin, end, S, R, work);
+                else load(w);
+                stretch(begin, end);
                 if (cut) head.forget(R);
                 end = begin;
             }
         }
-        Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
-        head.store_memory(S, args.grad_initial, s);
     }
     // A memory as the adjoint has it, with the keys of a column side by side.
     void load(const Head<A>& head, i64 pointer, i64 index, A* to, A* work) const {
@@ -248,6 +281,16 @@ struct MemoryScan {
         else forward(s, i / slices(), i % slices(), work);
     }
 
+    i64 by_keys_room(const Head<A>& largest) const {
+        if constexpr (HalfKeys<A>::exist)
+            if (HalfKeys<A>::usable(args)) {
+                A *const begin = nullptr, *end = begin;
+                if (args.backward) HalfKeysAdjoint<A>(largest, end);
+                else HalfKeys<A>(largest, end).lay_out(end);
+                return (args.backward ? 2 : 1) * largest.size() + (end - begin);
+            }
+        return 0;
+    }
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);
         const Adjoint<A> adjoint(largest, nullptr);
@@ -255,8 +298,9 @@ struct MemoryScan {
         const i64 need = args.backward ? adjoint.backward_room() : chunk > steps ? chunk : steps;
         const i64 halves = Chunk<A>::halves_room(largest);
         const i64 whole = halves + (args.backward ? 2 : 1) * largest.size() + need;
-        const i64 by_rows = by_halves() ? halves_room() : 0;
-        return ((whole > by_rows ? whole : by_rows) + 127) / 64 * 64;
+        i64 most = whole;
+        for (i64 other : {by_halves() ? halves_room() : 0, by_keys_room(largest)}) most = most > other ? most : other;
+        return (most + 127) / 64 * 64;
     }
 
     int dispatch() const {

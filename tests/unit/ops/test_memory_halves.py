@@ -25,6 +25,7 @@ KINDS = {
     "bonus": (outer_scan, "channels bonus"),
     "before": (outer_scan, "head before"),
     "normalizer": (outer_scan, "head normalizer"),
+    "normalizer of channels": (outer_scan, "channels normalizer"),
     "delta": (delta_scan, "head beta"),
     "delta of channels": (delta_scan, "channels beta"),
     "delta of columns": (delta_scan, "head columns beta"),
@@ -106,13 +107,17 @@ def test_results_and_gradients_are_as_exact_as_their_products(kind, size):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("size", [(2, 150, 32, 48, 3), (1, 201, 17, 90, 1)], ids=str)
-@pytest.mark.parametrize("kind", ["plain", "head", "normalizer", "delta"])
+@pytest.mark.parametrize(
+    "size", [(2, 150, 32, 48, 3), (1, 201, 17, 90, 1), (3, 67, 80, 16, 1)], ids=str
+)
+@pytest.mark.parametrize(
+    "kind", ["plain", "head", "normalizer", "delta", "channels", "bonus", "normalizer of channels"]
+)
 def test_chunks_that_follow_one_another_and_shared_keys_are_as_exact(kind, size, reverse):
     scan, parts = KINDS[kind]
     x, flags = drawn(parts.split(), *size), options(parts.split()) | {"reverse": reverse}
     reset = torch.zeros(size[:2], dtype=torch.bool)
-    reset[0, [3, 64, 70, 130]] = True
+    reset[0, [t for t in (3, 64, 70, 130) if t < size[1]]] = True
     for scale in (1.0, 0.3):
         flags["scale"] = scale
         true = results(scan, stored(x, torch.float64), reset, flags, "reference")
@@ -121,27 +126,34 @@ def test_chunks_that_follow_one_another_and_shared_keys_are_as_exact(kind, size,
             assert distance(value, true[name]) < ALLOWED, name
 
 
-@pytest.mark.parametrize("kind", ["head", "delta"])
-def test_packed_sequences_and_decays_of_all_steps_are_those_of_their_parts(kind):
+@pytest.mark.parametrize(
+    ("kind", "share"), [("head", 2), ("delta", 2), ("channels", 2), ("channels", 1), ("bonus", 1)]
+)
+def test_packed_sequences_and_decays_of_all_steps_are_those_of_their_parts(kind, share):
     scan, parts = KINDS[kind]
-    x = stored(drawn(parts.split(), 1, 150, 32, 48, 2), torch.bfloat16)
-    x["g"], offsets = -torch.rand(4), [0, 70, 70, 135, 150]
-    x["initial_state"] = torch.randn(4, 4, 32, 48)
+    x = stored(drawn(parts.split(), 1, 150, 32, 48, share), torch.bfloat16)
+    x["g"], offsets = -torch.rand(x["g"].shape[2:]), [0, 70, 70, 135, 150]
+    x["initial_state"] = torch.randn(4, 2 * share, 32, 48)
     o, last = scan(**x, cu_seqlens=torch.tensor(offsets))
+    once = {n: x.pop(n) for n in ("g", "bonus") if n in x}
+    states = x.pop("initial_state")
     for i, (begin, end) in enumerate(itertools.pairwise(offsets)):
-        part = {n: t[:, begin:end] for n, t in x.items() if t.ndim > 1 and n != "initial_state"}
-        state = x["initial_state"][i : i + 1]
-        alone, final = scan(**part, g=x["g"], initial_state=state)
+        part = {n: t[:, begin:end] for n, t in x.items()}
+        alone, final = scan(**part, **once, initial_state=states[i : i + 1])
         assert torch.equal(alone, o[:, begin:end])
         assert torch.equal(final, last[i : i + 1])
 
 
-def test_constant_decays_have_their_gradient():
-    x = stored(drawn(["head"], 2, 150, 32, 48, 3), torch.bfloat16)
-    x["g"] = -0.1 * torch.rand(6)
+@pytest.mark.parametrize(
+    ("parts", "share"), [("head", 3), ("channels", 3), ("channels", 1), ("channels bonus", 1)]
+)
+def test_constant_decays_have_their_gradient(parts, share):
+    x = stored(drawn(parts.split(), 2, 150, 32, 48, share), torch.bfloat16)
+    x["g"] = -0.1 * torch.rand(x["g"].shape[2:])
     true = results(outer_scan, {n: t.double() for n, t in x.items()}, None, {}, "reference")
     got = results(outer_scan, x, None, {})
-    assert distance(got["g"], true["g"]) < ALLOWED
+    for name in {"g", "bonus"} & set(got):
+        assert distance(got[name], true[name]) < ALLOWED, name
 
 
 @native_kernels
@@ -172,7 +184,7 @@ def test_parts_of_a_sequence_are_the_whole(kind):
 
 
 @native_kernels
-@pytest.mark.parametrize("kind", ["head", "delta", "low rank"])
+@pytest.mark.parametrize("kind", ["head", "delta", "low rank", "channels", "bonus"])
 def test_threads_and_runs_have_the_same_bits(kind):
     scan, parts = KINDS[kind]
     x, flags = drawn(parts.split(), 8, 64, 32, 96), options(parts.split())
@@ -203,13 +215,25 @@ def test_a_processor_without_half_products_takes_float32():
     assert float(done.stdout) < 1e-6
 
 
-@pytest.mark.parametrize("scan", [outer_scan, delta_scan])
-def test_decays_to_nothing_and_endless_rows_stay_where_they_are(scan):
-    x = stored(drawn(["head"], 2, 40, 32, 48), torch.bfloat16)
+@pytest.mark.parametrize(
+    ("scan", "parts"),
+    [
+        (outer_scan, "head"),
+        (delta_scan, "head"),
+        (outer_scan, "channels"),
+        (outer_scan, "channels bonus"),
+    ],
+)
+def test_decays_to_nothing_and_endless_rows_stay_where_they_are(scan, parts):
+    x = stored(drawn(parts.split(), 2, 40, 32, 48), torch.bfloat16)
     x["g"][:, 7] = -math.inf
-    o, S = scan(**x)
-    assert o.isfinite().all()
-    assert S.isfinite().all()
+    x["g"][1, 20:22] = -200.0
+    x["g"][0, 20:39] = -20.0  # whose products are subnormal numbers, and nothing
+    true = results(scan, stored(x, torch.float64), None, {}, "reference")
+    for name, value in results(scan, x, None, {}).items():
+        assert value.isfinite().all(), name
+        assert distance(value, true[name]) < ALLOWED, name
+    o, _ = scan(**x)
     x["v"][0, 30] = math.inf
     endless, _ = scan(**x)
     assert torch.equal(endless[1], o[1])
