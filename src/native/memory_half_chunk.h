@@ -22,6 +22,8 @@ struct HalfChunk {
 #ifdef LINRNN_HALF_PRODUCTS
 template <>
 struct HalfChunk<float> : HalfFactors<float> {
+    static constexpr i64 NEAR = 1 << 14;  // bytes that stay in a processor's first cache beside others
+
     static bool usable(const MemoryScanArgs& args) {
         const bool plain = args.channels < 2 && args.rank == 1 && args.reads == 1 && !args.before;
         const bool rows = !args.bonus && !args.a.data && !args.value_decay.data && !args.rates;
@@ -155,7 +157,14 @@ struct HalfChunk<float> : HalfFactors<float> {
     }
 
     void load_values(const Head<float>& head, i64 width) const {
-        for (i64 i = 0; i < n; ++i) head.value_row(t + i, values + i * width), head.ask_values(ahead(i));
+        const MemoryScanArgs& args = head.args;
+        const Array& written = adjoint ? args.grad_v : args.o;
+        const i64 channel = head.h * (adjoint ? args.values : head.columns()) + head.first;
+        const i64 bytes = head.given() * i64(sizeof(bf16));
+        for (i64 i = 0; i < n; ++i) {
+            head.value_row(t + i, values + i * width), head.ask_values(ahead(i));
+            if (C * bytes <= NEAR) ask_to_write(stored_pairs(written, t + i, channel), bytes);
+        }
         head.clear(values, n * width, rows * width);
     }
     // What is written, by the delta rule from what keys read of the memory before the chunk.

@@ -165,7 +165,6 @@ struct HalfKeysAdjoint<float> : HalfKeys<float> {
             ask_to_write(stored_pairs(*x, t, head.h * args.keys), args.keys * 2);
         if (!args.constant) ask_to_write(Head<float>::at<float>(args.grad_g, t, head.h * args.keys), args.keys * 4);
     }
-    static void ask_to_write(const void* at, i64 bytes) { prefetch<true>(reinterpret_cast<i64>(at), bytes); }
     // Of what is written, as the memory after the block and q have it.
     void slope_values(const Block& x) const {
         pair_stored(slope_rows, keys, width, slope_pairs);

@@ -21,6 +21,9 @@ inline void prefetch(i64 address, i64 bytes) {
 #endif
 }
 
+// What is about to be written: else those who load what was stored after it wait for its line.
+inline void ask_to_write(const void* at, i64 bytes) { prefetch<true>(reinterpret_cast<i64>(at), bytes); }
+
 }  // namespace
 }  // namespace LINRNN_ISA
 }  // namespace linrnn
