@@ -64,7 +64,10 @@ class HalfTiles {
 public:
     // Of no use where it is not to be: it then leaves the registers alone.
     LINRNN_TILES_TARGET HalfTiles(i64 rows, i64 pairs, bool use = true) : usable(use) {
-        if (!usable) return;
+        if (usable) shape(rows, pairs);
+    }
+    // Other shapes, until the end or the next ones.
+    LINRNN_TILES_TARGET static void shape(i64 rows, i64 pairs) {
         const i64 last = pairs % PAIRS;
         Shapes shapes{};
         shapes.palette = 1;

@@ -125,6 +125,7 @@ struct Adjoint : Chunk<A> {
 
     // From the gradient R of the memory after a chunk to that before it.
     void retreat(Tape& x, A* R, const Slope& d) const {
+        for (i64 i = 0; i < x.n; ++i) head.ask_slopes(x.t + i);
         for (i64 i = 0; i < x.m; ++i) {
             const i64 t = x.t + this->place(x, i);
             head.out_row(t, d.o + i * width);

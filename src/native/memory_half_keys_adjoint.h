@@ -149,21 +149,11 @@ struct HalfKeysAdjoint<float> : HalfKeys<float> {
             const i64 there = i < x.n ? head.count : 0;
             if (there) copy(row, Head<float>::at<bf16>(args.o, x.t + i, head.h * head.columns() + head.first), there);
             for (i64 v = there; v < width; ++v) row[v].bits = 0;
-            if (there) ask_before(x.t + i - L);
+            if (there) head.ask_out(x.t + i - L), head.ask_slopes(x.t + i - L);
         }
         pair_stored(o_rows, L, width, o_pairs);
         turn_rows(o_rows, width, o_turned, L, L);
         turn_rows(x.value_rows, width, value_turned, L, L);
-    }
-    // Names what a step of the block before reads and writes here.
-    void ask_before(i64 t) const {
-        if (t < 0) return;
-        head.ask_out(t);
-        ask_to_write(stored_pairs(args.grad_v, t, head.h * args.values + head.first), head.given() * 2);
-        if (!args.single) return;
-        for (const Array* x : {&args.grad_q, &args.grad_k})
-            ask_to_write(stored_pairs(*x, t, head.h * args.keys), args.keys * 2);
-        if (!args.constant) ask_to_write(Head<float>::at<float>(args.grad_g, t, head.h * args.keys), args.keys * 4);
     }
     // Of what is written, as the memory after the block and q have it.
     void slope_values(const Block& x) const {

@@ -27,6 +27,14 @@ struct Halves<float> {
     // Numbers of room for any product of a memory: of this size, or with rows of up to two chunks.
     static i64 room(i64 keys, i64 width) { return keys * width / 2 + 2 * T::STEPS * (keys + width); }
 
+    // What products of a call need until its end. A product whose depth is no multiple of 8 pairs has other
+    // shapes. Rows that a last tile has too many are read of the factor beside, and not handed on.
+#ifdef LINRNN_HALF_TILES
+    static HalfTiles registers(bool use) { return HalfTiles(L, L / 2, use && has_half_tiles()); }
+#else
+    static int registers(bool) { return 0; }
+#endif
+
     static i64 pairs(i64 depth) { return (depth + 1) / 2; }
     // A row of n numbers as pairs.
     LINRNN_BF16_TARGET static void pack_row(const float* from, i64 n, HalfPair* to) {
@@ -93,14 +101,9 @@ struct Halves<float> {
 #ifdef LINRNN_HALF_TILES
     template <class Begin>
     static void product_of_tiles(const Packed& x, float* to, i64 ld, i64 rows, const Begin& begin) {
-        i64 i = 0;
-        if (rows >= L) {
-            const HalfTiles tiles(L, x.depth);
-            for (; i + L <= rows; i += L) rows_of_tiles(x, to, ld, i, L, begin);
-        }
-        if (i == rows) return;
-        const HalfTiles tiles(rows - i, x.depth);
-        rows_of_tiles(x, to, ld, i, rows - i, begin);
+        if (x.depth % (L / 2)) HalfTiles::shape(L, x.depth);
+        for (i64 i = 0; i < rows; i += L) rows_of_tiles(x, to, ld, i, rows - i < L ? rows - i : L, begin);
+        if (x.depth % (L / 2)) HalfTiles::shape(L, L / 2);
     }
     template <class Begin>
     static void rows_of_tiles(const Packed& x, float* to, i64 ld, i64 i, i64 count, const Begin& begin) {

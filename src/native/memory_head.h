@@ -3,6 +3,7 @@
 #pragma once
 #include <initializer_list>
 
+#include "half_products.h"
 #include "memory_scan_args.h"
 #include "memory_tile.h"
 #include "prefetch.h"
@@ -75,6 +76,10 @@ struct Head {
     }
     void store(const Array& x, i64 t, i64 channel, i64 n, const A* __restrict from) const {
         i64 place = x.data + (t * x.step + channel) * stored_bytes();
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (sizeof(A) == 4)
+            if (args.dtype == BF16 && has_half_products()) return to_halves(from, reinterpret_cast<HalfPair*>(place), n);
+#endif
         if constexpr (sizeof(A) == 8) put(reinterpret_cast<double*>(place), from, n);
         else if (args.dtype == F32) put(reinterpret_cast<float*>(place), from, n);
         else if (args.dtype == BF16) put(reinterpret_cast<bf16*>(place), from, n);
@@ -102,6 +107,19 @@ struct Head {
     // The same for the gradient of what it gives.
     void ask_out(i64 t) const {
         if (t >= 0) ask(args.o, read_row(t), h * columns() + first, count, stored_bytes());
+    }
+    // Names the rows of a step's gradients that are written once.
+    void ask_slopes(i64 t) const {
+        if (t < 0) return;
+        auto name = [](const Array& x, i64 at, i64 channel, i64 n, i64 bytes) {
+            if (x.data) prefetch<true>(x.data + (at * x.step + channel) * bytes, n * bytes);
+        };
+        const i64 bytes = stored_bytes(), key = h * args.keys;
+        name(args.grad_v, t, h * args.values + first, given(), bytes);
+        if (args.single) name(args.grad_q, read_row(t), key, args.keys, bytes);
+        for (const Array* x : {&args.grad_k, &args.grad_a, &args.grad_b})
+            if (args.single) name(*x, t, key, args.keys, bytes);
+        if (args.channels == 2 && !args.constant) name(args.grad_g, row(t), key, args.keys, i64(sizeof(A)));
     }
     // Of q, k, a or b.
     void key_row(const Array& x, i64 of_head, i64 t, A* to) const {

@@ -90,6 +90,11 @@ struct MemoryScan {
         return end;
     }
 
+    // Of products by halves, whatever the chunk.
+    auto registers() const {
+        if constexpr (Halves<A>::exist) return Halves<A>::registers(Halves<A>::usable(args));
+        else return 0;
+    }
     void forward(i64 s, i64 h, i64 slice, A* work) const {
         const MemoryScanArgs own = alone(s, 0, slice);
         const Head<A> head = this->head(own, s, h, slice, true);
@@ -103,6 +108,7 @@ struct MemoryScan {
                 const HalfKeys<A> blocks(head, work);
                 return forward(head, s, blocks, S, work);
             }
+        [[maybe_unused]] const auto registers = this->registers();
         const Chunk<A> chunk(head, work);
         A* S = work += Chunk<A>::halves_room(head);
         work += head.size();
@@ -133,6 +139,7 @@ struct MemoryScan {
         const Head<A> head = this->head(own, s, h, slice, fresh);
         if constexpr (HalfKeys<A>::exist)
             if (HalfKeys<A>::usable(args)) return backward_by_keys(head, s, work);
+        [[maybe_unused]] const auto registers = this->registers();
         const Adjoint<A> adjoint(head, work);
         work += Chunk<A>::halves_room(head);
         A *S = work, *R = S + head.size();
