@@ -114,7 +114,7 @@ def _present(h: Tensor, c: Tensor | None) -> list[Tensor]:
 def _biases(
     input_bias: Tensor | None, bias: Tensor | None, c0: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """What is added before the steps, and inside of the last gate of a GRU."""
+    """The biases that are added before the steps, and inside of the last gate of a GRU."""
     if input_bias is None or bias is None:
         return None, None
     if c0 is not None:
@@ -138,7 +138,7 @@ def _of_matrix(
 def _of_biases(
     total: Tensor | None, total_inner: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Of both biases, from the sums of gradients of logits and of what is inside of the last."""
+    """Gradients of both biases, from sums over the logits and over what is inside of the last."""
     if total is None:
         return None, None
     if total_inner is None:
