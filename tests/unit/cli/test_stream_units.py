@@ -127,9 +127,30 @@ def test_commas_and_blanks_separate(line):
 
 def test_two_whole_numbers_are_noted_once(run, monkeypatch):
     notes = []
-    monkeypatch.setattr(watch, "note", notes.append)
+    monkeypatch.setattr(watch, "remark", notes.append)
     stream = Answers(*load_model(run("mackey_glass"))[:2])
     for line in (b"1 5", b"1.5", b"1,5,2", b"1,5", b"2,5"):
         stream.parse(line, 3)
     (said,) = notes
     assert said.startswith("line 3: a comma separates numbers, so 1,5 is read as two steps, 1 and")
+
+
+def test_answers_alone_are_on_standard_output(run, monkeypatch, tmp_path, capsys):
+    """A program reads an answer a line, with and without JSON."""
+    from linrnn.tasks.digits import Digits
+
+    def scaled(self, x):
+        raise ArgumentError("Digits: no single step.")
+
+    path = run("digits")
+    monkeypatch.setattr(Digits, "scaled", scaled)
+    (tmp_path / "stdin").write_text("1,5\n0.5\n")
+    capsys.readouterr()
+    for options in ([], ["--json"], ["-q"]):
+        with open(tmp_path / "stdin") as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            assert main(["stream", str(path), *options]) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 2
+        for text in ("numbers are taken as the model reads them", "is read as two steps"):
+            assert err.count(text) == ("-q" not in options)

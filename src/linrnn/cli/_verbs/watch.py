@@ -12,7 +12,8 @@ from torch import Tensor
 
 from linrnn._options.numbers import number, whole
 from linrnn.backbone import Model, SequenceModel
-from linrnn.cli._line.output import joined, json_text, note
+from linrnn.cli._line.output import MANNER, joined, json_text
+from linrnn.cli._line.streams import say
 from linrnn.cli._verbs.drifting import Drifting
 from linrnn.errors import ArgumentError, DataError, LinrnnError
 from linrnn.generation import TokenStream, check_tokenizer
@@ -168,10 +169,10 @@ class Answers:
             return
         self._noted = True
         one, two = line.split(b",")
-        note(
+        remark(
             f"line {place}: a comma separates numbers, so {line.strip().decode():.40} is read as "
             f"two steps, {one.strip().decode():.20} and {two.strip().decode():.20}. Write a "
-            "decimal number with a point\n"
+            "decimal number with a point"
         )
 
     def steps(self, words: list[bytes], place: int) -> Tensor:
@@ -267,6 +268,12 @@ def without_mark(line: bytes, place: int) -> bytes:
     return line.removeprefix(codecs.BOM_UTF8) if place == 1 else line
 
 
+def remark(text: str) -> None:
+    """Say something on standard error: standard output has an answer a line and nothing else."""
+    if not MANNER.quiet:
+        say(text)
+
+
 _UNITS = "Are they in the units of the training data?"
 
 
@@ -277,9 +284,9 @@ def _scaling(task: Task) -> Callable[[Tensor], Tensor] | None:
     try:
         task.scaled(torch.zeros(1, 1, task.channels))
     except ArgumentError:
-        note(
+        remark(
             "numbers are taken as the model reads them, scaled as in training: the task "
-            f"{type(task).__name__} brings whole sequences to that scale, and no single step\n"
+            f"{type(task).__name__} brings whole sequences to that scale, and no single step"
         )
         return None
     return task.scaled
