@@ -5,6 +5,7 @@
 
 from typing import no_type_check
 
+import triton
 import triton.language as tl
 
 from linrnn.compute.triton_kernel import kernel
@@ -19,7 +20,130 @@ from linrnn.ops.linear.linear_scan.triton_walk import (
     rows,
     share,
     span,
+    state_or,
+    turn,
 )
+
+
+@triton.jit
+@no_type_check
+def _tile_rows(
+    g, g_by, g_at, h, h_by, h_at, b, b_by, b_at, a, a_by, a_at, part, steps, previous,
+    GATES: tl.constexpr, LOG: tl.constexpr, CONSTANT: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """Start loading a tile; what a kind of scan does not read is an empty tuple.
+
+    In this order: cotangents, states before, inputs, decays, further gates, and the state after the
+    first step.
+    """
+    b_rows, a_rows, w_rows, after = (), (), (), ()
+    g_rows = rows(g, g_by, g_at, steps, STEPS)
+    h_rows = rows(h, h_by, h_at, previous, STEPS)
+    if (GATES > 0) or LOG:
+        b_rows = rows(b, b_by, b_at, steps, STEPS)
+    if LOG:
+        after = rows(h - h_by, h_by, h_at, steps, 1)
+    if not CONSTANT:
+        a_rows = rows(a, a_by, a_at, steps, STEPS)
+    if GATES > 1:
+        w_rows = rows(a + part, a_by, a_at, steps, STEPS)
+    return g_rows, h_rows, b_rows, a_rows, w_rows, after
+
+
+@triton.jit
+@no_type_check
+def _log_shares(
+    log_a, a_rows, b_rows, h_rows, after_first, first, start, resets, goes_on,
+    CONSTANT: tl.constexpr, CUTS: tl.constexpr, DTYPE: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """The shares of the decayed state and of the input in the state after each step.
+
+    Of numbers that are given as logarithms these are the decay of a cotangent and its weight.
+    """
+    decays, weights = (), ()
+    for i in tl.static_range(STEPS):
+        if not CONSTANT:
+            log_a = a_rows[i].to(DTYPE)
+        before = tl.where(i < goes_on, h_rows[i].to(DTYPE), first)
+        if CUTS:
+            before = tl.where(resets[i], start, before)
+        after = (after_first[0] if i == 0 else h_rows[i - 1]).to(DTYPE)
+        decays = decays + (share(log_a + before, after),)
+        weights = weights + (share(b_rows[i].to(DTYPE), after),)
+    return decays, weights
+
+
+@triton.jit
+@no_type_check
+def _stretch_map(
+    p_re, p_im, a_re, a_im, a_rows, b_rows, w_rows, g_rows, resets, zero,
+    FIXED: tl.constexpr, GATES: tl.constexpr, POSITIVE: tl.constexpr, CUTS: tl.constexpr,
+    PAIR: tl.constexpr, DTYPE: tl.constexpr, PRODUCT: tl.constexpr, STEPS: tl.constexpr,
+):  # fmt: skip
+    """What a stretch makes of the cotangent that enters it: ``p * x + q``, or q behind a cut.
+
+    The product of decays is in ``PRODUCT``, since roundings of many tiles would add up. With one
+    decay for all steps it is given, and so is that decay.
+    """
+    q_re, q_im, cut = zero, zero, tl.zeros(zero.shape, tl.int32)
+    for i in tl.static_range(STEPS):
+        if not FIXED:
+            a_re, a_im = parts(a_rows[i], PAIR, DTYPE)
+            if GATES > 0:
+                w = a_re
+                if GATES > 1:
+                    w = w_rows[i].to(DTYPE)
+                a_re, w = gated(b_rows[i].to(DTYPE), a_re, w, GATES, POSITIVE)
+            f_re, f_im = a_re.to(PRODUCT), (-a_im).to(PRODUCT)
+            if i == 0:
+                p_re, p_im = f_re, f_im
+            else:
+                p_re, p_im = multiply(f_re, f_im, p_re, p_im, PAIR)
+        d_re, d_im = parts(g_rows[i], PAIR, DTYPE)
+        if i > 0:
+            d_re += q_re
+            if PAIR:
+                d_im += q_im
+        q_re, q_im = multiply(a_re, -a_im, d_re, d_im, PAIR)
+        if CUTS:
+            q_re, q_im = choose(resets[i], zero, zero, q_re, q_im, PAIR)
+            cut = tl.where(resets[i], 1, cut)
+    return p_re.to(DTYPE), p_im.to(DTYPE), q_re, q_im, cut
+
+
+@triton.jit
+@no_type_check
+def _put_gradients(
+    grad_a, grad_b, out, channels, writes, i, d_re, d_im, h_re, h_im, a_re, b_rows, w_rows, resets,
+    start, zero,
+    GATES: tl.constexpr, LOG: tl.constexpr, POSITIVE: tl.constexpr, CONSTANT: tl.constexpr,
+    CUTS: tl.constexpr, PAIR: tl.constexpr, DTYPE: tl.constexpr,
+):  # fmt: skip
+    """Store the gradients of step ``i`` of a tile, of whose state the cotangent is ``d``.
+
+    Returns the step's decay, which gates may make, and the gradient of the decay without gates.
+    """
+    to_a_re, to_a_im = zero, zero
+    if GATES > 0:
+        if CUTS:
+            h_re = tl.where(resets[i], start, h_re)
+        w = a_re
+        if GATES > 1:
+            w = w_rows[i].to(DTYPE)
+        b = b_rows[i].to(DTYPE)
+        a_re = put_gated(grad_b + out, channels, d_re, h_re, b, a_re, w, writes, GATES, POSITIVE)
+    else:
+        if LOG:
+            put(grad_b + out, d_re * b_rows[i], d_im, writes, PAIR)
+            h_re = a_re
+        else:
+            put(grad_b + out, d_re, d_im, writes, PAIR)
+        to_a_re, to_a_im = multiply(h_re, -h_im, d_re, d_im, PAIR)
+        if CUTS:
+            to_a_re, to_a_im = choose(resets[i], zero, zero, to_a_re, to_a_im, PAIR)
+        if not CONSTANT:
+            put(grad_a + out, to_a_re, to_a_im, writes, PAIR)
+    return a_re, to_a_re, to_a_im
 
 
 @kernel
@@ -78,19 +202,15 @@ def run_backward(
     FIXED: tl.constexpr = CONSTANT and not LOG  # whether all steps have one decay
     TILE: tl.constexpr = WARPS * STEPS
     CUTS: tl.constexpr = reset is not None
-    PRODUCT: tl.constexpr = WIDE  # roundings of many tiles would add up
-    lane, k, chunk = tl.program_id(0), 0, time
-    if CHAINED:  # tickets go along time, so whoever is waited for runs already
-        ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
-        lane, k, chunk = ticket % lanes, ticket // lanes, TILE
+    lane, k, chunk = turn(handed, time, lanes, chunks, TILE, CHAINED)
     blocks = tl.cdiv(channels, BLOCK)
     s = (lane // blocks).to(tl.int64)
     row, t, left, n = span(cu_seqlens, s, s * 0 + k, time, chunk, FLIP)
     width: tl.constexpr = 2 if PAIR else 1
     PARTS: tl.constexpr = 1 if GATES == 0 else 2 if GATES == 1 else 3
     warp = tl.arange(0, WARPS)[:, None]
-    own = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so that all lie alike
-    at = (lane % blocks) * (BLOCK * width) + own
+    places = warp * 0 + tl.arange(0, BLOCK * width)[None, :]  # whole tiles, so all lie alike
+    at = (lane % blocks) * (BLOCK * width) + places
     inside = at < channels * width
     steps = tl.where(inside, n - warp * STEPS, 0)  # of each place: a row's mask is one comparison
     sign = tl.full((), -1 if FLIP else 1, tl.int64)  # a step of time may be 2**31 apart
@@ -99,31 +219,24 @@ def run_backward(
     zero = tl.zeros([WARPS, BLOCK], DTYPE)
     start = zero + START
     state = s * channels * width + at
-    x_re, x_im = zero, zero
-    if entering is not None:
-        x_re, x_im = parts(tl.load(entering + state, mask=inside, other=0), PAIR, DTYPE)
+    x_re, x_im = state_or(zero, zero, entering, state, inside, PAIR, DTYPE)
     end_re, end_im = x_re, x_im
-    first_re, first_im = start, zero
-    if initial is not None:
-        first_re, first_im = parts(tl.load(initial + state, mask=inside, other=0), PAIR, DTYPE)
+    first_re, first_im = state_or(start, zero, initial, state, inside, PAIR, DTYPE)
+    a_re, a_im, p_re, p_im = zero, zero, zero, zero
+    a_from, a_by, b_from, b_by, b_at = a, sign, a, sign, at  # what is not read lies with ``a``
     if CONSTANT:
         a_re, a_im = parts(tl.load(a + at, mask=inside, other=0), PAIR, DTYPE)
         if FIXED:
             p_re, p_im = stretched(a_re, -a_im, STEPS, PAIR, DTYPE, WIDE)
-    elif GATES > 0:
-        b_by = sign * b_step
-        b += row * b_seq + t * b_step
-        b_at = warp * (STEPS * b_by) + at
-        a_from, a_by = b + part, b_by
-    else:
+    elif GATES == 0:
         a_from, a_by = a + (row * a_seq + t * a_step) * width, sign * width * a_step
-    if LOG:
-        log_a = a_re if CONSTANT else zero
+    if (GATES > 0) or LOG:
         b_by = sign * b_step
-        b += row * b_seq + t * b_step
+        b_from = b + (row * b_seq + t * b_step)
         b_at = warp * (STEPS * b_by) + at
-    if not CONSTANT:
-        a_at = warp * (STEPS * a_by) + at
+    if GATES > 0:
+        a_from, a_by = b_from + part, b_by
+    a_at = warp * (STEPS * a_by) + at
     g += (row * g_seq + t * g_step) * width
     g_at = warp * (STEPS * g_by) + at
     # the state a step started from is that of the step the adjoint comes to next
@@ -131,20 +244,14 @@ def run_backward(
     h_at = warp * (STEPS * h_by) + at
     previous = tl.minimum(left - 1, n).to(tl.int32) - warp * STEPS
     previous = tl.where(inside, previous, 0)
-    if reset is not None:
+    if CUTS:
         reset_by = sign * reset_step
         reset += row * reset_seq + t * reset_step + warp * (STEPS * reset_by)
     if AHEAD:
-        g_next = rows(g, g_by, g_at, steps, STEPS)
-        h_next = rows(h, h_by, h_at, previous, STEPS)
-        if (GATES > 0) or LOG:
-            b_next = rows(b, b_by, b_at, steps, STEPS)
-        if LOG:
-            own_next = rows(h - h_by, h_by, h_at, steps, 1)
-        if not CONSTANT:
-            a_next = rows(a_from, a_by, a_at, steps, STEPS)
-        if GATES > 1:
-            w_next = rows(a_from + part, a_by, a_at, steps, STEPS)
+        following = _tile_rows(
+            g, g_by, g_at, h, h_by, h_at, b_from, b_by, b_at, a_from, a_by, a_at, part, steps,
+            previous, GATES, LOG, CONSTANT, STEPS,
+        )  # fmt: skip
     dense = (row * time + t) * PARTS * channels * width
     out_by = sign * PARTS * channels * width
     out_at = warp * (STEPS * out_by) + at
@@ -154,124 +261,68 @@ def run_backward(
     total_re, total_im = tl.zeros([WARPS, BLOCK], WIDE), tl.zeros([WARPS, BLOCK], WIDE)
     for j in range(0, n, TILE):
         if AHEAD:
-            g_now, h_now = g_next, h_next
-            g_next = rows(g + TILE * g_by, g_by, g_at, steps - j - TILE, STEPS)
-            h_next = rows(h + TILE * h_by, h_by, h_at, previous - j - TILE, STEPS)
-            if (GATES > 0) or LOG:
-                b_now = b_next
-                b_next = rows(b + TILE * b_by, b_by, b_at, steps - j - TILE, STEPS)
-            if LOG:
-                own_now = own_next
-                own_next = rows(h + (TILE - 1) * h_by, h_by, h_at, steps - j - TILE, 1)
-            if not CONSTANT:
-                a_now = a_next
-                a_next = rows(a_from + TILE * a_by, a_by, a_at, steps - j - TILE, STEPS)
-            if GATES > 1:
-                w_now = w_next
-                w_next = rows(a_from + TILE * a_by + part, a_by, a_at, steps - j - TILE, STEPS)
+            present = following
+            following = _tile_rows(
+                g + TILE * g_by, g_by, g_at, h + TILE * h_by, h_by, h_at, b_from + TILE * b_by,
+                b_by, b_at, a_from + TILE * a_by, a_by, a_at, part, steps - j - TILE,
+                previous - j - TILE, GATES, LOG, CONSTANT, STEPS,
+            )  # fmt: skip
         else:
-            g_now = rows(g, g_by, g_at, steps - j, STEPS)
-            h_now = rows(h, h_by, h_at, previous - j, STEPS)
-            if (GATES > 0) or LOG:
-                b_now = rows(b, b_by, b_at, steps - j, STEPS)
-            if LOG:
-                own_now = rows(h - h_by, h_by, h_at, steps - j, 1)
-            if not CONSTANT:
-                a_now = rows(a_from, a_by, a_at, steps - j, STEPS)
-            if GATES > 1:
-                w_now = rows(a_from + part, a_by, a_at, steps - j, STEPS)
+            present = _tile_rows(
+                g, g_by, g_at, h, h_by, h_at, b_from, b_by, b_at, a_from, a_by, a_at, part,
+                steps - j, previous - j, GATES, LOG, CONSTANT, STEPS,
+            )  # fmt: skip
+        g_now, h_now, b_now, a_now, w_now, last_now = present
         g += TILE * g_by
         h += TILE * h_by
         if (GATES > 0) or LOG:
-            b += TILE * b_by
+            b_from += TILE * b_by
         if not CONSTANT:
             a_from += TILE * a_by
-        if reset is not None:
+        goes_on = left - 1 - j - warp * STEPS  # the steps from here on that have one before
+        reset_now = ()
+        if CUTS:
             reset_now = flags(reset, reset_by, n - j - warp * STEPS, STEPS)
             reset += TILE * reset_by
         if LOG:  # once for both runs of a stretch
-            kept, added = (), ()
-            for i in tl.static_range(STEPS):
-                if not CONSTANT:
-                    log_a = a_now[i].to(DTYPE)
-                before = tl.where(i < left - 1 - j - warp * STEPS, h_now[i].to(DTYPE), first_re)
-                if reset is not None:
-                    before = tl.where(reset_now[i], start, before)
-                after = (own_now[0] if i == 0 else h_now[i - 1]).to(DTYPE)
-                kept = kept + (share(log_a + before, after),)
-                added = added + (share(b_now[i].to(DTYPE), after),)
-            a_now, b_now = kept, added
+            a_now, b_now = _log_shares(
+                a_re, a_now, b_now, h_now, last_now, first_re, start, reset_now, goes_on,
+                CONSTANT, CUTS, DTYPE, STEPS,
+            )  # fmt: skip
         y_re, y_im = x_re, x_im
         if (WARPS > 1) or CHAINED:
-            q_re, q_im, cut = zero, zero, tl.zeros([WARPS, BLOCK], tl.int32)
-            for i in tl.static_range(STEPS):
-                if not FIXED:
-                    a_re, a_im = parts(a_now[i], PAIR, DTYPE)
-                    if GATES > 0:
-                        w = a_re
-                        if GATES > 1:
-                            w = w_now[i].to(DTYPE)
-                        a_re, w = gated(b_now[i].to(DTYPE), a_re, w, GATES, POSITIVE)
-                    f_re, f_im = a_re.to(PRODUCT), (-a_im).to(PRODUCT)
-                    if i == 0:
-                        p_re, p_im = f_re, f_im
-                    else:
-                        p_re, p_im = multiply(f_re, f_im, p_re, p_im, PAIR)
-                d_re, d_im = parts(g_now[i], PAIR, DTYPE)
-                if i > 0:
-                    d_re += q_re
-                    if PAIR:
-                        d_im += q_im
-                q_re, q_im = multiply(a_re, -a_im, d_re, d_im, PAIR)
-                if reset is not None:
-                    q_re, q_im = choose(reset_now[i], zero, zero, q_re, q_im, PAIR)
-                    cut = tl.where(reset_now[i], 1, cut)
-            p_re, p_im = p_re.to(DTYPE), p_im.to(DTYPE)
+            r_re, r_im, q_re, q_im, cut = _stretch_map(
+                p_re, p_im, a_re, a_im, a_now, b_now, w_now, g_now, reset_now, zero,
+                FIXED, GATES, POSITIVE, CUTS, PAIR, DTYPE, WIDE, STEPS,
+            )  # fmt: skip
             y_re, y_im, x_re, x_im = entered(
-                p_re, p_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks, own,
-                CHAINED, CUTS, PAIR, DTYPE, GROUP,
+                r_re, r_im, q_re, q_im, cut, x_re, x_im, handed, maps, lane, lanes, k, chunks,
+                places, CHAINED, CUTS, PAIR, DTYPE, GROUP,
             )  # fmt: skip
         sum_re, sum_im = zero, zero
         for i in tl.static_range(STEPS):
-            writes = i < steps - j
+            decay_re, decay_im = a_re, a_im
             if not FIXED:
-                a_re, a_im = parts(a_now[i], PAIR, DTYPE)
+                decay_re, decay_im = parts(a_now[i], PAIR, DTYPE)
             d_re, d_im = parts(g_now[i], PAIR, DTYPE)
             d_re += y_re
             if PAIR:
                 d_im += y_im
             h_re, h_im = parts(h_now[i], PAIR, DTYPE)
-            goes_on = i < left - 1 - j - warp * STEPS
-            h_re, h_im = choose(goes_on, h_re, h_im, first_re, first_im, PAIR)
-            out = i * out_by + out_at
-            if GATES > 0:
-                if reset is not None:
-                    h_re = tl.where(reset_now[i], start, h_re)
-                b_re, w = b_now[i].to(DTYPE), a_re
-                if GATES > 1:
-                    w = w_now[i].to(DTYPE)
-                a_re = put_gated(
-                    grad_b + out, channels, d_re, h_re, b_re, a_re, w, writes, GATES, POSITIVE
-                )
-            else:
-                if LOG:
-                    put(grad_b + out, d_re * b_now[i], d_im, writes, PAIR)
-                    h_re = a_re
-                else:
-                    put(grad_b + out, d_re, d_im, writes, PAIR)
-                to_a_re, to_a_im = multiply(h_re, -h_im, d_re, d_im, PAIR)
-                if reset is not None:
-                    to_a_re, to_a_im = choose(reset_now[i], zero, zero, to_a_re, to_a_im, PAIR)
-                if CONSTANT:
-                    exists = i < n - j - warp * STEPS
-                    to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, PAIR)
-                    sum_re += to_a_re
-                    if PAIR:
-                        sum_im += to_a_im
-                else:
-                    put(grad_a + out, to_a_re, to_a_im, writes, PAIR)
-            y_re, y_im = multiply(a_re, -a_im, d_re, d_im, PAIR)
-            if reset is not None:
+            h_re, h_im = choose(i < goes_on, h_re, h_im, first_re, first_im, PAIR)
+            decay_re, to_a_re, to_a_im = _put_gradients(
+                grad_a, grad_b, i * out_by + out_at, channels, i < steps - j, i, d_re, d_im, h_re,
+                h_im, decay_re, b_now, w_now, reset_now, start, zero,
+                GATES, LOG, POSITIVE, CONSTANT, CUTS, PAIR, DTYPE,
+            )  # fmt: skip
+            if CONSTANT:
+                exists = i < n - j - warp * STEPS
+                to_a_re, to_a_im = choose(exists, to_a_re, to_a_im, zero, zero, PAIR)
+                sum_re += to_a_re
+                if PAIR:
+                    sum_im += to_a_im
+            y_re, y_im = multiply(decay_re, -decay_im, d_re, d_im, PAIR)
+            if CUTS:
                 y_re, y_im = choose(reset_now[i], zero, zero, y_re, y_im, PAIR)
             is_last = i == n - 1 - j - warp * STEPS
             end_re, end_im = choose(is_last, y_re, y_im, end_re, end_im, PAIR)

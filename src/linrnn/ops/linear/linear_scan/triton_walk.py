@@ -32,6 +32,29 @@ def place(cu_seqlens, time, channels, chunks, chunk, FLIP: tl.constexpr, BLOCK: 
 
 @triton.jit
 @no_type_check
+def turn(handed, time, lanes, chunks, TILE: tl.constexpr, CHAINED: tl.constexpr):
+    """The lane of this program, its place along time, and the steps of a place.
+
+    Chained programs take tickets along time, so whoever is waited for runs already.
+    """
+    lane, k, chunk = tl.program_id(0), 0, time
+    if CHAINED:
+        ticket = tl.atomic_add(handed + 2 * lanes.to(tl.int64) * chunks, 1, sem="relaxed")
+        lane, k, chunk = ticket % lanes, ticket // lanes, TILE
+    return lane, k, chunk
+
+
+@triton.jit
+@no_type_check
+def state_or(re, im, p, at, inside, PAIR: tl.constexpr, DTYPE: tl.constexpr):
+    """The row of states that ``p`` points to, or the first two arguments where it is None."""
+    if p is not None:
+        re, im = parts(tl.load(p + at, mask=inside, other=0), PAIR, DTYPE)
+    return re, im
+
+
+@triton.jit
+@no_type_check
 def span(cu_seqlens, s, k, time, chunk, FLIP: tl.constexpr):
     """Row and first step of a chunk, the steps from there on, and those of the chunk."""
     if cu_seqlens is not None:
