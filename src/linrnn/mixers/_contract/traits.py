@@ -9,7 +9,7 @@ from linrnn.nn.parameters import KeepsPrecision
 
 
 class Traits(KeepsPrecision):
-    """What a mixer declares of itself where a default is not true of it."""
+    """The declarations of a mixer: it states those whose default is not true of it."""
 
     family: ClassVar[str]
     """The kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""

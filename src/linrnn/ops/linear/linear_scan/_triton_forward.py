@@ -66,7 +66,7 @@ def _stretch_map(
     CONSTANT: tl.constexpr, CUTS: tl.constexpr, PAIR: tl.constexpr, DTYPE: tl.constexpr,
     PRODUCT: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """What a stretch makes of the state that enters it: ``p * x + q``, or q behind a cut.
+    """The map of the state that enters a stretch: ``p * x + q``, or q behind a cut.
 
     The product of decays is in ``PRODUCT``, since roundings of many tiles would add up. With one
     decay for all steps it is given, and so is that decay.
