@@ -112,10 +112,10 @@ class _Function(torch.autograd.Function):
         ctx.constants = [None if isinstance(x, Tensor) else (x,) for x in arguments]
         if product.keeps:
             every: Results = kernels.forward(*arguments, keep=True)
-            results, kept = every[: -product.keeps], every[-product.keeps :]
+            results, residuals = every[: -product.keeps], every[-product.keeps :]
         else:
-            results, kept = kernels.forward(*arguments), ()
-        saved = [*(results[i] for i in product.saved), *kept]
+            results, residuals = kernels.forward(*arguments), ()
+        saved = [*(results[i] for i in product.saved), *residuals]
         ctx.save_for_backward(*(x for x in arguments if isinstance(x, Tensor)), *saved)
         return results
 
