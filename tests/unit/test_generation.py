@@ -264,9 +264,9 @@ def test_text_ends_before_a_stop_string_and_never_shows_a_part_of_it():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": -1.0}, "temperature must be at least 0 and finite, got -1"),
-        ({"temperature": math.inf}, "temperature must be at least 0 and finite, got inf"),
-        ({"temperature": math.nan}, "temperature must be at least 0 and finite, got nan"),
+        ({"temperature": -1.0}, r"temperature must be at least 0 and below 2\^63, got -1"),
+        ({"temperature": math.inf}, r"temperature must be at least 0 and below 2\^63, got inf"),
+        ({"temperature": math.nan}, r"temperature must be at least 0 and below 2\^63, got nan"),
         ({"top_p": 0.0}, r"top_p must be in \(0, 1\], got 0"),
         ({"top_p": 1.5}, r"top_p must be in \(0, 1\], got 1.5"),
         ({"top_k": -1}, "top_k must be an integer of at least 0, got -1"),

@@ -234,7 +234,7 @@ class Answers:
 
 
 _DECIMAL = re.compile(rb"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
-"""What may be a number with a decimal comma, or two whole numbers."""
+"""A text that may be a number with a decimal comma, or two whole numbers."""
 
 
 def words_of(line: bytes, place: int) -> list[bytes]:
