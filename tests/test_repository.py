@@ -118,3 +118,33 @@ def test_readme_and_policy_name_the_versions_that_are_declared():
     for page in ("README.md", "docs/support.md"):
         assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in read(page), page
         assert f"PyTorch {oldest} or newer" in read(page), page
+
+
+NATIVE_NAMES = {
+    "enumerators": re.compile(r"enum\s*(?:class)?\s*\w*\s*(?::\s*\w+)?\s*\{(.*?)\}", re.DOTALL),
+    "parameters": re.compile(r"template\s*<(.*?)>", re.DOTALL),
+}
+
+
+def hidden_enumerators(source):
+    """Enumerators of a native source that a template parameter of it hides."""
+    source = re.sub(r"//.*", "", source)
+    enumerators = {
+        name
+        for body in NATIVE_NAMES["enumerators"].findall(source)
+        for name in re.findall(r"\b([A-Z][A-Z0-9_]*)\b", body)
+    }
+    parameters = {
+        name
+        for body in NATIVE_NAMES["parameters"].findall(source)
+        for name in re.findall(r"(?:bool|int|i64|class|typename)\s+(\w+)", body)
+    }
+    return enumerators & parameters
+
+
+def test_no_template_parameter_hides_an_enumerator():
+    """A place in a kernel's memory was once read as the number 1 for that, without a warning."""
+    assert hidden_enumerators("enum { A, ADDED }; template <bool ADDED> void f();") == {"ADDED"}
+    files = [p for p in (ROOT / "src" / "native").rglob("*") if p.suffix in (".h", ".cpp")]
+    hidden = {p.name: hidden_enumerators(p.read_text(encoding="utf-8")) for p in files}
+    assert {name: names for name, names in hidden.items() if names} == {}

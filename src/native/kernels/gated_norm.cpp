@@ -26,7 +26,7 @@ struct GatedNorm {
     // Rows of a group that one takes on its way: copies of operands, what is computed, copies of results.
     enum Room {
         X, Z, Q, K, V, SKIP, GRAD, WEIGHT, BIAS, SHARE, SKIP_WEIGHT,
-        INPUT, NORMED, SIGMOIDS, SLOPES, ADDED,
+        INPUT, NORMED, SIGMOIDS, SLOPES, TO_ADDED,
         TO_X, TO_Z, TO_Q, TO_K, TO_V, TO_SKIP, ONES, ZEROS, ROOM
     };
     const GatedNormArgs& args;
@@ -238,7 +238,7 @@ struct GatedNorm {
         const S *grad = stored<S>(LINRNN_OPERAND(args, grad), row, group, work + GRAD * n), *z = r.z, *v = r.v;
         const A *normed = r.normed, *w = r.weight, *b = r.bias, *s = r.sigmoids;
         const A inverse = r.inverse, both = r.both;
-        A *u = work + SLOPES * n, *into_added = work + ADDED * n;
+        A *u = work + SLOPES * n, *into_added = work + TO_ADDED * n;
         A* into_z = place(args.grad_z, args.z_dtype, at, work + TO_Z * n);
         A *of_weight = sums + group * n, *of_bias = of_weight + args.groups * n;
         LINRNN_INDEPENDENT

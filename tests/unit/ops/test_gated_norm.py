@@ -318,3 +318,35 @@ def test_derivatives_of_both_orders_with_a_skip():
 
     for check in (torch.autograd.gradcheck, torch.autograd.gradgradcheck):
         assert check(call, leaves, fast_mode=True)
+
+
+@each_backend
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("gate", ["silu", "sigmoid"])
+@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_rows_of_half_width_have_the_gradients_of_the_definition(
+    backend, dtype, added, gate, norm_first, centre
+):
+    """Of every operand: rows that are copied to be read lie beside all that is computed."""
+    rows, groups, width = 12, 2, 21
+    named = {name: drawn(rows, groups * width, seed=i) for i, name in enumerate("xzqkv")}
+    named["share"], into = drawn(groups * width, seed=5), drawn(rows, groups * width, seed=6)
+    named, into = {n: t.to(dtype).double() for n, t in named.items()}, into.to(dtype).double()
+
+    def gradients(dtype, backend):
+        leaves = {n: t.to(dtype).requires_grad_() for n, t in named.items()}
+        x, z, *parts = leaves.values()
+        with use_backend(backend):
+            y = module.gated_norm(
+                x, z, groups=groups, eps=0.5, gate=gate, norm_first=norm_first, centre=centre,
+                added=tuple(parts) if added else None, dtype=dtype,
+            )  # fmt: skip
+        used = list(leaves.values()) if added else [x, z]
+        return [g.double() for g in torch.autograd.grad(y, used, into.to(dtype))]
+
+    for ours, expected in zip(
+        gradients(dtype, backend), gradients(torch.float64, "tree"), strict=True
+    ):
+        assert (ours - expected).norm() < 2 * TOLERANCE[dtype] * expected.norm()
