@@ -329,7 +329,7 @@ def test_derivatives_of_both_orders_with_a_skip():
 def test_rows_of_half_width_have_the_gradients_of_the_definition(
     backend, dtype, added, gate, norm_first, centre
 ):
-    """Of every operand: rows that are copied to be read lie beside all that is computed."""
+    """Rows that are copied to be read lie beside all that is computed."""
     rows, groups, width = 12, 2, 21
     named = {name: drawn(rows, groups * width, seed=i) for i, name in enumerate("xzqkv")}
     named["share"], into = drawn(groups * width, seed=5), drawn(rows, groups * width, seed=6)
