@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from linrnn.reproductions._page.quoted import Quoted
@@ -208,27 +208,6 @@ def _spread(differences: Sequence[float]) -> float:
 def below(first: float, second: float) -> bool | None:
     """Whether the first is the smaller one; None where they are equal."""
     return None if first == second else first < second
-
-
-def every(parts: Iterable[bool | None]) -> bool | None:
-    """Whether all parts of a claim hold; False if none of them does, None otherwise.
-
-    Example:
-        >>> every([True, True]), every([False, False]), every([True, False]), every([None, None])
-        (True, False, None, None)
-    """
-    answers = set(parts)
-    return answers.pop() if len(answers) == 1 else None
-
-
-def along(values: Sequence[float]) -> bool | None:
-    """Whether each is larger than the one before; False if each is smaller, None otherwise.
-
-    Example:
-        >>> along([1, 2, 3]), along([3, 2, 1]), along([1, 3, 2])
-        (True, False, None)
-    """
-    return every(below(value, next_value) for value, next_value in itertools.pairwise(values))
 
 
 def less(
