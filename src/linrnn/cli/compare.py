@@ -25,6 +25,8 @@ to every mixer that has them, or to one: lru+attention:attention.n_heads=2. Lear
 the same way: tbptt:window=32. With both, each mixer is trained by each learner. Without --mixers,
 the mixer is that of the recipe or of --mixer.
 
+--tune lr goes on beyond the factors of --tune-factors while the smallest or largest is the best.
+
 Every other option is one of `linrnn train TASK --help` (--model, --optim, --train, --task,
 --recipe, --scale) and applies to all runs. After Ctrl-C or a kill, the same command continues and
 repeats failed runs. The same command in a second terminal shares the runs, as --jobs 2 does.
@@ -36,7 +38,9 @@ examples:
 
 _MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
 _TUNE = "choose each mixer's learning rate on validation data, with the first seed"
-_FACTORS = "factors of each mixer's learning rate to try (0.3,1,3)"
+_FACTORS = (
+    "factors of each mixer's learning rate to try first (0.3,1,3); the search goes on beyond an end"
+)
 _LEARNERS = "learners to compare (that of the recipe, or of --learner)"
 _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from linrnn._options.numbers import counted, duration
 from linrnn.compare._runs import Entry, Row, finished, train_all
@@ -14,6 +14,12 @@ from linrnn.train import Config
 
 FACTORS = (0.3, 1.0, 3.0)
 """By which a learning rate is tried, unless somebody says others."""
+BEYOND = 3
+"""Further rates that are tried for a row, one after another, while the best of all is an end."""
+
+
+Scores: TypeAlias = dict[str, dict[float, float]]
+"""A metric on validation by the label of a row and its learning rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +45,8 @@ class Search:
         ends = [label for label, rate in rates.items() if at_an_end(rate, self.tried[label])]
         text = (
             f"learning rates: the best on validation data, seed {self.seed}, of the rate times "
-            f"{factors}; {counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
+            f"{factors}, and of up to {BEYOND} more beyond an end that was best; "
+            f"{counted(self.runs, 'run')}, {counted(self.steps, 'step')}, "
             f"{duration(self.seconds)} of training"
         )
         if ends:
@@ -68,52 +75,104 @@ def tune_rates(
     say: Callable[[str], Any],
     jobs: int = 1,
 ) -> Search:
-    """Train every entry with every rate and one seed, and choose by validation data.
+    """Train every entry with its rates and one seed, and choose by validation data.
 
     Args:
         entries: whose rates are tried.
-        factors: of their learning rates.
+        factors: of their learning rates; see `search_rates` for what is tried beyond.
         seed: of all runs.
         out: folder of the runs; see `train_all`.
         higher_is_better: of the metric.
         say: told one line for each run.
         jobs: how many runs at once.
     """
-    candidates = {entry.label: at_rates(entry.config, factors) for entry in entries}
-    tried = [
-        Entry(label=at_rate(label, rate), config=config)
-        for label, rates in candidates.items()
-        for rate, config in rates.items()
-    ]
-    rows = train_all(tried, [seed], out, say, jobs)
-    metrics = {row.label: validation(row, higher_is_better) for row in rows}
-    best = best_rates(candidates, metrics, higher_is_better)
+    configs = {entry.label: entry.config for entry in entries}
+    rows: list[Row] = []
+
+    def score(rates: Mapping[str, Sequence[float]]) -> Scores:
+        tried = [
+            Entry(label=at_rate(label, rate), config=with_rate(configs[label], rate))
+            for label, of_row in rates.items()
+            for rate in of_row
+        ]
+        trained = train_all(tried, [seed], out, say, jobs)
+        rows.extend(trained)
+        return by_rate(rates, {row.label: validation(row, higher_is_better) for row in trained})
+
+    rates = {label: factored(config, factors) for label, config in configs.items()}
+    scores = search_rates(rates, score, higher_is_better)
+    best = {label: best_rate(tried, higher_is_better) for label, tried in scores.items()}
     done = [result for row in rows for folder in row.folders if (result := finished(folder))]
     return Search(
         entries=tuple(
-            Entry(label=label, config=candidates[label][rate], folder=at_rate(label, rate))
+            Entry(label=label, config=with_rate(configs[label], rate), folder=at_rate(label, rate))
             for label, rate in best.items()
         ),
-        tried={
-            label: {rate: metrics[at_rate(label, rate)] for rate in rates}
-            for label, rates in candidates.items()
-        },
+        tried=scores,
         factors=tuple(factors),
         seed=seed,
-        runs=len(tried),
+        runs=len(rows),
         steps=sum(result.steps for result in done),
         seconds=sum(result.seconds for result in done),
     )
 
 
-def at_rates(config: Config, factors: Sequence[float]) -> dict[float, Config]:
-    """A configuration at several learning rates, which are rounded to four digits."""
-    return with_rates(config, [float(f"{factor * config.optim.lr:.4g}") for factor in factors])
+def search_rates(
+    rates: Mapping[str, Sequence[float]],
+    score: Callable[[Mapping[str, Sequence[float]]], Scores],
+    higher_is_better: bool,
+) -> Scores:
+    """Try the rates of every row, and further ones while the best of a row is an end of its own.
+
+    Who stops at an end does not know whether a better rate lies beyond it. The next rate continues
+    the ratio of the last two. A row has up to `BEYOND` further rates, and one alone has none.
+
+    Args:
+        rates: to begin with, by the label of a row.
+        score: trains rows at rates, and gives the metric on validation of each.
+        higher_is_better: of the metric.
+
+    Returns:
+        The scores by label and rate, in the order of the rates.
+    """
+    scores: Scores = {label: {} for label in rates}
+    for _ in range(1 + BEYOND):
+        for label, new in score(rates).items():
+            scores[label] |= new
+        further = {x: next_rate(tried, higher_is_better) for x, tried in scores.items() if tried}
+        rates = {label: [rate] for label, rate in further.items() if rate is not None}
+        if not rates:
+            break
+    return {label: dict(sorted(tried.items())) for label, tried in scores.items()}
+
+
+def next_rate(scores: Mapping[float, float], higher_is_better: bool) -> float | None:
+    """The rate beyond the best, where that is an end of those tried.
+
+    Example:
+        >>> next_rate({0.001: 2.0, 0.003: 1.0}, higher_is_better=False)
+        0.009
+    """
+    best, ordered = best_rate(scores, higher_is_better), sorted(scores)
+    if not (at_an_end(best, scores) and math.isfinite(scores[best])):
+        return None
+    inner = ordered[1] if best == ordered[0] else ordered[-2]
+    return float(f"{best * best / inner:.2g}")
+
+
+def factored(config: Config, factors: Sequence[float]) -> list[float]:
+    """The learning rate of a configuration times some factors, rounded to four digits."""
+    return [float(f"{factor * config.optim.lr:.4g}") for factor in factors]
 
 
 def with_rates(config: Config, rates: Sequence[float]) -> dict[float, Config]:
     """A configuration at several learning rates, by rate."""
-    return {rate: replace(config, optim=replace(config.optim, lr=rate)) for rate in rates}
+    return {rate: with_rate(config, rate) for rate in rates}
+
+
+def with_rate(config: Config, rate: float) -> Config:
+    """A configuration with another learning rate."""
+    return replace(config, optim=replace(config.optim, lr=rate))
 
 
 def at_an_end(rate: float, tried: Collection[float]) -> bool:
@@ -121,27 +180,22 @@ def at_an_end(rate: float, tried: Collection[float]) -> bool:
     return len(tried) > 1 and rate in (min(tried), max(tried))
 
 
-def best_rates(
-    candidates: Mapping[str, Mapping[float, Config]],
-    metrics: Mapping[str, float],
-    higher_is_better: bool,
-) -> dict[str, float]:
-    """The rate of each label with the best metric; of equal ones one that is no end.
+def best_rate(scores: Mapping[float, float], higher_is_better: bool) -> float:
+    """The rate with the best score; of equal ones one that is no end.
 
     Args:
-        candidates: configurations by label and rate.
-        metrics: under the labels of `at_rate`.
+        scores: the metric on validation, by rate.
         higher_is_better: of the metric.
     """
-    choose = max if higher_is_better else min
-    best = {}
-    for label, rates in candidates.items():
-        scores = {rate: metrics[at_rate(label, rate)] for rate in rates}
-        first = choose(scores, key=scores.__getitem__)
-        equal = [rate for rate in scores if scores[rate] == scores[first]]
-        inner = [rate for rate in equal if not at_an_end(rate, scores)]
-        best[label] = (inner or [first])[0]
-    return best
+    first = (max if higher_is_better else min)(scores, key=scores.__getitem__)
+    equal = [rate for rate in scores if scores[rate] == scores[first]]
+    inner = [rate for rate in equal if not at_an_end(rate, scores)]
+    return (inner or [first])[0]
+
+
+def by_rate(rates: Mapping[str, Sequence[float]], scores: Mapping[str, float]) -> Scores:
+    """Scores by the label of a row and its rate, from those under the labels of `at_rate`."""
+    return {x: {rate: scores[at_rate(x, rate)] for rate in of_row} for x, of_row in rates.items()}
 
 
 def at_rate(label: str, rate: float) -> str:

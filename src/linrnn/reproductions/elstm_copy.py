@@ -8,7 +8,7 @@ from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Tab
 from linrnn.reproductions._page.runs import Part, Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.copying import Copying
-from linrnn.reproductions._runs.lessons import Rule, errors, learning, tuned_all
+from linrnn.reproductions._runs.lessons import BUDGET, Rule, errors, learning, tuned_all
 from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 
 WINDOW = 4
@@ -124,8 +124,7 @@ NOTES = (
     f"training counts as another where the losses lie within {WITHIN:g}.",
     f"{HELD}: what moves the state stays as it was drawn, and with it what the output gate sees of "
     "the input; the read-out and what that gate sees of the state learn.",
-    "budget of tuning: the rates of the last tables with the first seed, the same for all rules; "
-    "nothing else is tuned.",
+    BUDGET,
 )
 
 

@@ -13,7 +13,7 @@ from linrnn.reproductions._page.runs import Part, Runs, decades
 from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs import rule_gradients as gradients
 from linrnn.reproductions._runs.delays import Delay, solved_readout
-from linrnn.reproductions._runs.lessons import Rule, errors, learning, tuned_all
+from linrnn.reproductions._runs.lessons import BUDGET, Rule, errors, learning, tuned_all
 from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 from linrnn.reproductions._runs.rule_gradients import Angles, Noise
 from linrnn.train.figures import legend_below, new_figure, over_seeds
@@ -224,8 +224,7 @@ NOTES = (
     "Inputs are independent signs; a batch has 16 sequences; every rule takes one step of Adam a "
     "batch, so that rules differ by their gradients alone. What passes the input on to the layer "
     "is held at one for all.",
-    "budget of tuning: the learning rates of the last tables, the same for all rules, with the "
-    "first seed; nothing else is tuned.",
+    BUDGET,
     "recurrence held: eigenvalues, normalisation and the map in stay as drawn, and the read-out "
     "learns by the same steps. The table of read-outs that are solved for, for ever long "
     "sequences, says what such a layer could hold at all; 32 modes are a basis of 64 functions of "

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from linrnn import recipes
+from linrnn.compare.tune import BEYOND
 from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Table
 from linrnn.reproductions._page.beside import agreement, table
 from linrnn.reproductions._page.quoted import Quoted, of_share
@@ -166,8 +167,8 @@ class LRAStateSpaces(Reproduction):
 
 NOTES = (
     "budget of tuning: the published learning rate of each mixer and task, 3 and 10 times "
-    "of it, one seed each; nothing else is tuned for any of them. A third of it was tried on an "
-    "earlier page and was the best of none.",
+    f"of it, one seed each, and up to {BEYOND} more beyond an end while that is the best; nothing "
+    "else is tuned for any of them.",
     "most sources print no errors: the uncertainty of a share of that many test examples, of "
     "2,000 and of 10,000 images, is used for each.",
     "images are the task Image of Long Range Arena where they are grey and read by pixels, as "

@@ -12,6 +12,7 @@ from linrnn.reproductions._page.verdict import Judged, margin
 from linrnn.reproductions._runs.copying import Copying
 from linrnn.reproductions._runs.language import mean_of
 from linrnn.reproductions._runs.lessons import (
+    BUDGET,
     Rule,
     Run,
     errors,
@@ -150,8 +151,7 @@ NOTES = (
     "them; it is trained at one ring and depth, since it has no such short cut.",
     "what the online rule lacks is its loss less that of back-propagation, with the same seed. "
     "Near: that is less than half of what the rule without traces lacks.",
-    "budget of tuning: the rates of the last table with the first seed, the same for all rules; "
-    "nothing else is tuned.",
+    BUDGET,
 )
 
 

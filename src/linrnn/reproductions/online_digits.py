@@ -16,7 +16,7 @@ from linrnn.reproductions._page.base import Findings, Reproduction, Setting, Tab
 from linrnn.reproductions._page.runs import Part, Runs
 from linrnn.reproductions._page.verdict import Judged
 from linrnn.reproductions._runs.language import mean_of
-from linrnn.reproductions._runs.lessons import Lesson, learning, near, together, tuned_all
+from linrnn.reproductions._runs.lessons import BUDGET, Lesson, learning, near, together, tuned_all
 from linrnn.reproductions._runs.lessons import Runs as RunsByRule
 from linrnn.reproductions._runs.one_pass import CUT, EXACT, ONLINE, RULES
 from linrnn.reproductions._runs.one_pass import NOTES as OF_ONE_PASS
@@ -166,8 +166,7 @@ NOTES = (
     "back-propagation.",
     "the answer is that of the last pixel, so below the last layer the online rules learn from "
     "what that pixel moves alone, and the traces from there of all that was read.",
-    "budget of tuning: the rates of the last table with the first seed, the same for all rules; "
-    "nothing else is tuned.",
+    BUDGET,
 )
 
 

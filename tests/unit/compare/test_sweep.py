@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 import random
@@ -16,7 +17,15 @@ from linrnn.compare import Entry, Range, Row, Setting, compare, estimate, sweep
 from linrnn.compare._runs import AROUND, seconds_left
 from linrnn.compare.sweep_report import _csv, _panels, best, markdown, ranked
 from linrnn.compare.sweeps import combinations, entries_of, named, with_options
-from linrnn.compare.tune import at_rates, best_rates, check_factors
+from linrnn.compare.tune import (
+    BEYOND,
+    at_an_end,
+    best_rate,
+    check_factors,
+    factored,
+    search_rates,
+    with_rate,
+)
 from linrnn.errors import ArgumentError, UnknownNameError
 from linrnn.train import ModelConfig, TrainConfig
 from linrnn.train.drawn import drawn
@@ -174,13 +183,11 @@ def test_a_command_says_what_is_swept_by_the_full_names():
 
 
 def test_the_best_rate_is_that_of_the_metric():
-    candidates = {"a": at_rates(tiny(), (0.5, 2.0))}
-    low, high = candidates["a"]
+    low, high = factored(tiny(), (0.5, 2.0))
     assert high == pytest.approx(4 * low)
-    assert candidates["a"][high].optim.lr == high
-    found = {f"a at {low:g}": 0.2, f"a at {high:g}": 0.7}
-    assert best_rates(candidates, found, True) == {"a": high}
-    assert best_rates(candidates, found, False) == {"a": low}
+    assert with_rate(tiny(), high).optim.lr == high
+    assert best_rate({low: 0.2, high: 0.7}, higher_is_better=True) == high
+    assert best_rate({low: 0.2, high: 0.7}, higher_is_better=False) == low
     for factors in ((0.0,), (1.0, 1.0), (float("inf"),)):
         with pytest.raises(ArgumentError, match="factors"):
             check_factors(factors)
@@ -188,14 +195,55 @@ def test_the_best_rate_is_that_of_the_metric():
 
 def test_of_rates_with_one_metric_one_that_is_no_end_is_taken():
     """At an end a better rate may lie beyond, and where all rates solve a task none does."""
-    candidates = {"a": at_rates(tiny(), (0.3, 1.0, 3.0))}
-    low, middle, high = candidates["a"]
+    rates = low, middle, _ = factored(tiny(), (0.3, 1.0, 3.0))
     for metrics, taken in (((1, 1, 1), middle), ((1, 0, 1), low), ((0, 1, 1), middle)):
-        values = zip((low, middle, high), metrics, strict=True)
-        found = {f"a at {rate:g}": float(metric) for rate, metric in values}
-        assert best_rates(candidates, found, True) == {"a": taken}
-        fallen = {label: -metric for label, metric in found.items()}
-        assert best_rates(candidates, fallen, False) == {"a": taken}
+        scores = dict(zip(rates, map(float, metrics), strict=True))
+        assert best_rate(scores, higher_is_better=True) == taken
+        fallen = {rate: -metric for rate, metric in scores.items()}
+        assert best_rate(fallen, higher_is_better=False) == taken
+
+
+FEW = (0.001, 0.003, 0.01)
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+@pytest.mark.parametrize("optimum", [1e-6, 4e-5, 4e-4, 2e-3, 0.02, 0.3, 50.0])
+def test_a_search_goes_on_beyond_an_end_that_is_the_best(optimum, higher_is_better):
+    """Until the best lies between others, or three more have been tried; no rate is tried twice."""
+    sign, trained = 1 if higher_is_better else -1, []
+
+    def score(rates):
+        trained.extend((label, rate) for label, of_row in rates.items() for rate in of_row)
+        best = {"a": optimum, "b": 0.003, "one": 1.0}
+        return {
+            label: {rate: -sign * abs(math.log(rate / best[label])) for rate in of_row}
+            for label, of_row in rates.items()
+        }
+
+    scores = search_rates({"a": FEW, "b": FEW, "one": FEW[:1]}, score, higher_is_better)
+    assert len(trained) == len(set(trained)) == sum(map(len, scores.values()))
+    assert list(scores["a"]) == sorted(scores["a"])
+    assert set(scores["a"]) >= set(FEW)
+    assert tuple(scores["b"]) == FEW
+    assert tuple(scores["one"]) == FEW[:1]
+    best, n_rates = best_rate(scores["a"], higher_is_better), len(scores["a"])
+    assert n_rates == len(FEW) + BEYOND or not at_an_end(best, scores["a"])
+    reached = min(scores["a"]) <= optimum <= max(scores["a"])
+    assert reached == (1e-6 < optimum < 50)
+    ratios = [b / a for a, b in itertools.pairwise(scores["a"])]
+    assert all(2.5 < ratio < 4 for ratio in ratios)
+
+
+@pytest.mark.parametrize("failing", [(), (0.033,), (0.001, 0.003, 0.01)])
+def test_a_rate_that_fails_ends_a_search(failing):
+    """Larger rates are better here, until a run fails; where all do, nothing lies beyond."""
+
+    def score(rates):
+        (of_row,) = rates.values()
+        return {"a": {r: -math.inf if r in failing else r for r in of_row}}
+
+    rates = list(search_rates({"a": FEW}, score, higher_is_better=True)["a"])
+    assert rates == {(): [*FEW, 0.033, 0.11, 0.37], (0.033,): [*FEW, 0.033]}.get(failing, [*FEW])
 
 
 def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
@@ -317,7 +365,8 @@ def test_a_comparison_that_tunes_counts_its_budget(tmp_path):
         [Entry(label="a", config=tiny())], seeds=(0,), out=tmp_path, tune=(0.1, 1.0), whose="x"
     )
     page = (tmp_path / "compare.md").read_text()
-    assert "2 runs, " in page
+    tried = (tmp_path / "tuning.csv").read_text().count("\n") - 1
+    assert 2 < tried <= 2 + BEYOND  # one of two rates is always an end
+    assert f"{tried} runs, " in page
     assert "**" in page
     assert f"{rows[0].lr:g}" in page
-    assert (tmp_path / "tuning.csv").read_text().count("\n") == 3

@@ -1,10 +1,12 @@
 """Learning rates by validation."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from linrnn.compare import Row
+from linrnn.compare import Row, tune
+from linrnn.compare.tune import with_rates
 from linrnn.recipes import untuned
 from linrnn.reproductions import Setting
 from linrnn.reproductions._page.runs import Runs
@@ -45,6 +47,7 @@ def test_the_rate_that_is_best_on_validation_is_trained_with_all_seeds(
     monkeypatch.setattr(_tuned, "train", train)
     monkeypatch.setattr(_tuned, "validation", lambda row, _: float(row.label.split()[-1]))
     rates = {1e-3: base, 1e-2: base}
+    monkeypatch.setattr(tune, "BEYOND", 0)
     found = tuned("x", {"a": rates}, Setting(scale="cpu", seeds=(7, 8), out=tmp_path))
     assert asked == [(("a at 0.001", "a at 0.01"), (7,)), ((f"a at {taken:g}",), (7, 8))]
     assert found.outcome.rates == {"a": taken}
@@ -75,20 +78,39 @@ def test_missing_data_is_an_outcome_without_rows(tmp_path, monkeypatch):
     assert found.tried.rows == [["a", "not run"]]
 
 
-@pytest.mark.parametrize(("best", "said"), [(1e-3, "0.001, an end"), (3e-3, "0.003")])
-def test_a_rate_at_an_end_of_what_was_tried_is_called_that(best, said, tmp_path, monkeypatch):
-    """And a row with fewer rates has its own ends."""
+@pytest.mark.parametrize(
+    ("best", "said", "more"),
+    [
+        (3e-3, "0.003", 0),
+        (1e-3, "0.001", 1),
+        (1e-4, "0.00011", 3),
+        (1e-5, "3.7e-05, an end", 3),
+        (0.1, "0.11", 3),
+    ],
+)
+def test_rates_beyond_an_end_are_tried_with_the_first_seed(best, said, more, tmp_path, monkeypatch):
+    """And trained as the others are; a row with one rate has that alone."""
     base = untuned("digits")
+    runs = []
+
+    def train(of, rows, setting):
+        assert all(config.optim.lr == float(label.split()[-1]) for label, config in rows.items())
+        runs.append((tuple(rows), setting.seeds))
+        return trained(of, rows, setting)
 
     def validation(row, higher_is_better):
-        return -abs(float(row.label.split()[-1]) - best)
+        return -abs(math.log(float(row.label.split()[-1]) / best))
 
-    monkeypatch.setattr(_tuned, "train", trained)
+    monkeypatch.setattr(_tuned, "train", train)
     monkeypatch.setattr(_tuned, "validation", validation)
-    candidates = {"a": dict.fromkeys((1e-3, 3e-3, 1e-2), base), "b": {best: base}}
-    found = tuned("x", candidates, Setting(scale="cpu", seeds=(0,), out=tmp_path))
-    assert [row[-1] for row in found.tried.rows] == [said, f"{best:g}"]
-    assert {len(row) for row in found.tried.rows} == {len(found.tried.head)} == {5}
+    candidates = {"a": with_rates(base, (1e-3, 3e-3, 1e-2)), "b": with_rates(base, [0.5])}
+    page = tuned("x", candidates, Setting(scale="cpu", seeds=(0, 1), out=tmp_path))
+    assert [row[-1] for row in page.tried.rows] == [said, "0.5"]
+    assert {len(row) for row in page.tried.rows} == {len(page.tried.head)} == {5 + more}
+    assert [seeds for _, seeds in runs] == [(0,)] * (1 + more) + [(0, 1)]
+    assert all(len(rows) == 1 for rows, _ in runs[1:-1])
+    assert list(page.first["a"]) == sorted(page.first["a"])
+    assert len(page.first["a"]) == 3 + more
 
 
 @pytest.mark.parametrize("taken", [1e-3, 1e-2, 1e-1])

@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 from linrnn import SequenceModel, learn
 from linrnn.compare import run_table
-from linrnn.compare.tune import safe_name
+from linrnn.compare.tune import BEYOND, Scores, at_an_end, best_rate, safe_name, search_rates
 from linrnn.learn import Batch
 from linrnn.reproductions._page.base import Setting, Table
 from linrnn.reproductions._page.runs import slug
@@ -24,6 +24,10 @@ ROWS, TEST_ROWS = 16, 256
 """Sequences of a batch, and of validation and of test."""
 EVERY = 25
 """Steps between two looks at validation."""
+BUDGET = (
+    "budget of tuning: the rates of the last tables with the first seed, the same for all rules, "
+    f"and up to {BEYOND} more beyond an end while that is the best; nothing else is tuned."
+)
 _VALIDATION, _TEST = 1 << 20, 1 << 21  # seeds of data, far from those of runs
 
 
@@ -172,25 +176,46 @@ def tuned(
 ) -> tuple[Runs, Table, list[run_table.Run]]:
     """Every rule at each rate with the first seed, and at the best on validation with all.
 
+    Rates beyond an end that was best are tried too; see `search_rates`.
+
     Returns:
         Runs at the best rates, what was tried, and every run as data.
     """
     seeds = setting.seeds
     runs, tried, records = {}, [], []
     for label, rule in rules.items():
-        first = {rate: trained(lesson, rule, rate, seeds[0]) for rate in lesson.rates}
-        best = min(first, key=lambda rate: _rank(first[rate].curve[-1][1]))
+        first = _searched(lesson, rule, seeds[0])
+        best = best_rate(_last(first), higher_is_better=False)
         remaining = [trained(lesson, rule, best, seed) for seed in seeds[1:]]
         runs[label] = [first[best], *remaining]
         further = [(best, seed, run) for seed, run in zip(seeds[1:], remaining, strict=True)]
         every = [*((rate, seeds[0], run) for rate, run in first.items()), *further]
         records += [_row(lesson, label, rule, setting.scale, *each) for each in every]
         cells = [f"{run.curve[-1][1]:.3g} at {rate:g}" for rate, run in first.items()]
-        tried.append([label, *cells, f"{best:g}"])
+        tried.append([label, *cells, f"{best:g}" + ", an end" * at_an_end(best, first)])
         setting.say(f"{lesson.name}, {label}: {errors(runs[label])} at {best:g}")
     title = f"{lesson.name}: error on validation of seed {seeds[0]} while tuning"
-    head = ["rule", *(f"rate {i}" for i in range(1, len(lesson.rates) + 1)), "chosen"]
-    return runs, Table(title, head, tried), records
+    size = max(map(len, tried))
+    head = ["rule", *(f"rate {i}" for i in range(1, size - 1)), "chosen"]
+    return runs, Table(title, head, [_padded(row, size) for row in tried]), records
+
+
+def _searched(lesson: Lesson, rule: Rule, seed: int) -> dict[float, Run]:
+    """Runs at the rates of a lesson, and at those beyond an end that was best, in their order."""
+    runs: dict[float, Run] = {}
+
+    def score(rates: Mapping[str, Sequence[float]]) -> Scores:
+        (rates_of_rule,) = rates.values()
+        runs.update({rate: trained(lesson, rule, rate, seed) for rate in rates_of_rule})
+        return {rule.learner: _last(runs)}
+
+    search_rates({rule.learner: lesson.rates}, score, higher_is_better=False)
+    return dict(sorted(runs.items()))
+
+
+def _last(runs: Mapping[float, Run]) -> dict[float, float]:
+    """Errors on validation after the last step; infinite where it is no number."""
+    return {rate: _rank(run.curve[-1][1]) for rate, run in runs.items()}
 
 
 def _row(
@@ -216,14 +241,20 @@ def tuned_all(lessons: Iterable[tuple[Lesson, Mapping[str, Rule]]], setting: Set
 
 
 def together(tried: Sequence[Table]) -> Table:
-    """Join the tables of rates tried for several lessons.
-
-    Args:
-        tried: as `tuned` gives them, of as many rates.
-    """
-    rows = [[table.title.split(": error")[0], *row] for table in tried for row in table.rows]
+    """Join the tables of rates tried for several lessons, as `tuned` gives them."""
+    longest = max((table.head for table in tried), key=len)
+    rows = [
+        [table.title.split(": error")[0], *_padded(row, len(longest))]
+        for table in tried
+        for row in table.rows
+    ]
     title = tried[0].title.split(": ", 1)[1]
-    return Table(title[:1].upper() + title[1:], ["task", *tried[0].head], rows)
+    return Table(title[:1].upper() + title[1:], ["task", *longest], rows)
+
+
+def _padded(row: Sequence[str], size: int) -> list[str]:
+    """Cells of a row, with empty ones before the last where others have more rates."""
+    return [*row[:-1], *[""] * (size - len(row)), row[-1]]
 
 
 def _rank(value: float) -> float:

@@ -5,11 +5,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from linrnn.compare import Row
-from linrnn.compare.tune import at_an_end, at_rate, best_rates, validation
+from linrnn.compare.tune import (
+    BEYOND,
+    Scores,
+    at_an_end,
+    at_rate,
+    best_rate,
+    by_rate,
+    search_rates,
+    validation,
+    with_rate,
+)
 from linrnn.reproductions._page.base import Setting, Table
 from linrnn.reproductions._runs.trained import Column, Outcome, train
 from linrnn.train import Config
 from linrnn.train.figures import metric_scale
+from linrnn.train.model import build_task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,28 +46,40 @@ def tuned(
 ) -> Tuned:
     """Train every row at each of its rates with the first seed, and the best with all.
 
-    The first seed of the best is there already, since a run goes by its configuration.
+    Rates beyond an end that was best are tried too; see `search_rates`. The first seed of the best
+    is there already, since a run goes by its configuration.
 
     Args:
         of: as that of `train`.
-        candidates: configurations by label and learning rate.
+        candidates: configurations by label and learning rate, which are all they differ in.
         setting: of the reproduction.
     """
-    rows = {
-        at_rate(label, rate): config
-        for label, rates in candidates.items()
-        for rate, config in rates.items()
-    }
-    tried = train(of, rows, replace(setting, seeds=setting.seeds[:1]))
-    scores = {row.label: validation(row, tried.task.higher_is_better) for row in tried.rows}
-    name, metric = tried.column.name, tried.task.metric
-    title = f"{name}: {metric} on validation of seed {setting.seeds[0]} while tuning"
-    if tried.problem:
+
+    def at(label: str, rate: float) -> Config:
+        rates = candidates[label]
+        return rates[rate] if rate in rates else with_rate(next(iter(rates.values())), rate)
+
+    by_label: dict[str, Row] = {}
+    tried: list[Outcome] = []
+
+    def score(rates: Mapping[str, Sequence[float]]) -> Scores:
+        rows = {at_rate(x, rate): at(x, rate) for x, of_row in rates.items() for rate in of_row}
+        tried.append(train(of, rows, replace(setting, seeds=setting.seeds[:1])))
+        if tried[0].problem:
+            return {}
+        by_label.update({row.label: row for row in tried[-1].rows})
+        return by_rate(rates, {label: validation(by_label[label], higher) for label in rows})
+
+    task = build_task(next(at(label, next(iter(rates))) for label, rates in candidates.items()))
+    higher = task.higher_is_better
+    scores = search_rates({x: [*rates] for x, rates in candidates.items()}, score, higher)
+    name, seed = tried[0].column.name, setting.seeds[0]
+    title = f"{name}: {task.metric} on validation of seed {seed} while tuning"
+    if tried[0].problem:
         none = Table(title, ["row", "rates"], [[label, "not run"] for label in candidates])
-        return Tuned(outcome=replace(tried, labels=tuple(candidates)), tried=none, first={})
-    best = best_rates(candidates, scores, tried.task.higher_is_better)
-    chosen = {at_rate(label, rate): candidates[label][rate] for label, rate in best.items()}
-    outcome = train(of, chosen, setting)
+        return Tuned(outcome=replace(tried[0], labels=tuple(candidates)), tried=none, first={})
+    best = {label: best_rate(of_row, higher) for label, of_row in scores.items()}
+    outcome = train(of, {at_rate(x, rate): at(x, rate) for x, rate in best.items()}, setting)
     renamed = zip(best, outcome.rows, strict=True)
     outcome = replace(
         outcome,
@@ -64,13 +87,10 @@ def tuned(
         rows=tuple(replace(row, label=label) for label, row in renamed),
         rates=best,
     )
-    by_label = {row.label: row for row in tried.rows}
     first = {
-        label: {rate: by_label[at_rate(label, rate)] for rate in rates}
-        for label, rates in candidates.items()
+        x: {rate: by_label[at_rate(x, rate)] for rate in of_row} for x, of_row in scores.items()
     }
-    table = _table(title, candidates, scores, tried, best)
-    return Tuned(outcome=outcome, tried=table, first=first)
+    return Tuned(outcome=outcome, tried=_table(title, scores, task.metric, best), first=first)
 
 
 def budget(rates: Sequence[float]) -> str:
@@ -78,8 +98,8 @@ def budget(rates: Sequence[float]) -> str:
     words = ", ".join(f"{rate:g}" for rate in rates)
     return (
         f"budget of tuning: the learning rates {words}, the same for all rows, with the first "
-        "seed, by the metric on validation; nothing else is tuned. Beyond an end of what was tried "
-        "a better one may lie."
+        f"seed, by the metric on validation, and up to {BEYOND} more beyond an end while that is "
+        "the best; nothing else is tuned."
     )
 
 
@@ -91,24 +111,18 @@ def one_rate(outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _table(
-    title: str,
-    candidates: Mapping[str, Mapping[float, Config]],
-    scores: Mapping[str, float],
-    tried: Outcome,
-    best: Mapping[str, float],
-) -> Table:
-    scale, unit = metric_scale(tried.task.metric)
-    form = ".1f" if tried.task.metric == "accuracy" else ".3g"
+def _table(title: str, scores: Scores, metric: str, best: Mapping[str, float]) -> Table:
+    scale, unit = metric_scale(metric)
+    form = ".1f" if metric == "accuracy" else ".3g"
 
     def shown(value: float) -> str:
         return f"{scale * value:{form}}" if math.isfinite(value) else "failed"
 
-    n_rates = max(map(len, candidates.values()))
+    n_rates = max(map(len, scores.values()))
     cells = []
-    for label, rates in candidates.items():
-        ours = [f"{shown(scores[at_rate(label, rate)])} at {rate:g}" for rate in rates]
-        chosen = f"{best[label]:g}" + ", an end" * at_an_end(best[label], rates)
+    for label, of_row in scores.items():
+        ours = [f"{shown(value)} at {rate:g}" for rate, value in of_row.items()]
+        chosen = f"{best[label]:g}" + ", an end" * at_an_end(best[label], of_row)
         cells.append([label, *ours, *[""] * (n_rates - len(ours)), chosen])
     return Table(
         title, ["row", *(f"rate {i}{unit}" for i in range(1, n_rates + 1)), "chosen"], cells
