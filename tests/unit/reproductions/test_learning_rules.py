@@ -58,23 +58,25 @@ def test_what_is_held_stays_and_the_rest_learns(monkeypatch):
     assert same == {"encoder.weight", "encoder.bias"} | held
 
 
-def test_the_best_rate_of_the_first_seed_is_taken_for_all(monkeypatch, tmp_path):
+@pytest.mark.parametrize("beyond", [0.2, float("nan")])
+def test_the_best_rate_of_the_first_seed_is_taken_for_all(beyond, monkeypatch, tmp_path):
     asked = []
 
     def fake(delay, rule, rate, seed):
         asked.append((rate, seed))
-        return run({0.01: float("nan"), 0.03: 0.2, 0.1: 0.1}[rate] + seed)
+        return run({0.01: float("nan"), 0.03: 0.2, 0.1: 0.1, 0.33: beyond}[rate] + seed)
 
     monkeypatch.setattr("linrnn.reproductions._runs.lessons.trained", fake)
     setting = Setting(scale="cpu", seeds=(0, 1, 2), out=tmp_path)
     found, table, kept = tuned(page.SHORT, {"a": Rule(learner="bptt")}, setting)
-    assert asked == [(0.01, 0), (0.03, 0), (0.1, 0), (0.1, 1), (0.1, 2)]
+    assert asked == [(0.01, 0), (0.03, 0), (0.1, 0), (0.33, 0), (0.1, 1), (0.1, 2)]
     assert [one.error for one in found["a"]] == [0.1, 1.1, 2.1]
     assert [(row.lr, row.seed) for row in kept] == asked
     part = Runs(tuple(kept)).part(page.SHORT.name)
     assert part.values("a") == {0: 0.1, 1: 1.1, 2: 2.1}
-    assert "end" in part.why_not("a")  # 0.1 is the largest rate
-    assert table.rows == [["a", "nan at 0.01", "0.2 at 0.03", "0.1 at 0.1", "0.1"]]
+    assert "end" not in part.why_not("a")
+    tried = "nan at 0.01", "0.2 at 0.03", "0.1 at 0.1", f"{beyond:g} at 0.33"
+    assert table.rows == [["a", *tried, "0.1"]]
 
 
 def test_a_readout_that_is_solved_for_is_that_of_least_squares():

@@ -75,9 +75,10 @@ def test_the_best_rate_on_validation_is_taken(tmp_path, monkeypatch):
     name = "mqar, 8 pairs"
     what = recall.MemoryRecall({name: recall.QUESTIONS[name]}, list(best))
     found = what.run(Setting(scale="cpu", seeds=(4, 5), out=tmp_path))
-    (first_name, tried, first), (second_name, trained, seeds) = asked
+    (first_name, tried, first), *further, (second_name, trained, seeds) = asked
     assert len(tried) == 2 * len(recall.RATES)
     assert (first, seeds) == ((4,), (4, 5))
+    assert [(list(rows.values()), of) for _, rows, of in further] == [([0.0009], first)]
     assert trained == {f"{memory} at {rate:g}": rate for memory, rate in best.items()}
     assert trained.items() <= tried.items()
     assert name == first_name == second_name

@@ -8,7 +8,7 @@ import pytest
 
 from linrnn import learn
 from linrnn.compare.run_table import Run
-from linrnn.compare.tune import safe_name
+from linrnn.compare.tune import BEYOND, safe_name
 from linrnn.reproductions import Setting, fptt_adding, limit_cycle_copy
 from linrnn.reproductions._page.runs import SOLVED_AT, Runs
 from linrnn.reproductions._runs.sooner import Contest
@@ -113,7 +113,8 @@ def whole(found, rows, rates):
     assert [row[0] for row in results.rows] == rows
     assert all(row[1].count(",") == row[2].count(",") == 1 for row in results.rows)
     assert {row[5] for row in results.rows} == {"2"}
-    assert all(len(row) == len(tried.head) == rates + 2 for row in tried.rows)
+    assert all(len(row) == len(tried.head) for row in tried.rows)
+    assert rates <= len(tried.head) - 2 <= rates + BEYOND * (rates > 1)
     assert all(len(line.held) == 2 for line in found.verdicts)
     assert len(found.figures) == 1
     assert len({run.key for run in found.runs.rows}) == len(found.runs.rows)
@@ -128,9 +129,11 @@ def test_a_small_run_of_parts_leaves_the_whole_page(trained, tmp_path, monkeypat
     whole(found, list(fptt_adding.ROWS), 2)
     assert trained[0] == "length-12/bptt_at_0.1-seed0"
     assert len(found.verdicts) == 7
-    assert len(trained) == len(set(trained)) == 9
+    n_rows, n_runs = len(fptt_adding.ROWS), len(trained)
+    # two rates of each row, the second seed at one, and further rates: of two, one is an end
+    assert 4 * n_rows <= n_runs == len(set(trained)) <= (3 + BEYOND) * n_rows
     assert fptt_adding.FPTTAdding(size).run(setting).tables == found.tables
-    assert len(trained) == 9
+    assert len(trained) == n_runs
 
 
 def test_a_small_run_of_starts_leaves_the_whole_page(trained, tmp_path, monkeypatch):
