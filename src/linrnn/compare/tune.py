@@ -122,7 +122,7 @@ def search_rates(
     score: Callable[[Mapping[str, Sequence[float]]], Scores],
     higher_is_better: bool,
 ) -> Scores:
-    """Try the rates of every row, and further ones while the best of a row is an end of its own.
+    """Try the rates of every row, and further ones while the best of a row is an end of them.
 
     Who stops at an end does not know whether a better rate lies beyond it. The next rate continues
     the ratio of the last two. A row has up to `BEYOND` further rates, and one alone has none.
