@@ -187,7 +187,8 @@ def tuning_table(search: "Search", task: Task) -> list[str]:
             f"**{cell}**" if rate == chosen_rates[label] else cell
             for cell, rate in zip(cells, rates, strict=True)
         ]
-        lines.append(f"| {' | '.join([label, *bold])} |")
+        absent = [""] * (n_rates - len(bold))  # others went on beyond an end
+        lines.append(f"| {' | '.join([label, *bold, *absent])} |")
     return lines
 
 

@@ -15,10 +15,12 @@ from linrnn import recipes, tasks
 from linrnn.cli._line.over import Drawn, checked_over, parse_over
 from linrnn.compare import Entry, Range, Row, Setting, compare, estimate, sweep
 from linrnn.compare._runs import AROUND, seconds_left
+from linrnn.compare.report import tuning_table
 from linrnn.compare.sweep_report import _csv, _panels, best, markdown, ranked
 from linrnn.compare.sweeps import combinations, entries_of, named, with_options
 from linrnn.compare.tune import (
     BEYOND,
+    Search,
     at_an_end,
     best_rate,
     check_factors,
@@ -244,6 +246,16 @@ def test_a_rate_that_fails_ends_a_search(failing):
 
     rates = list(search_rates({"a": FEW}, score, higher_is_better=True)["a"])
     assert rates == {(): [*FEW, 0.033, 0.11, 0.37], (0.033,): [*FEW, 0.033]}.get(failing, [*FEW])
+
+
+def test_lines_of_rows_with_more_rates_and_fewer_have_as_many_cells():
+    tried = {"a": {0.001: 0.5, 0.003: 0.7, 0.01: 0.6}, "b": {0.001: 0.5, 0.003: 0.4}}
+    entries = tuple(Entry(label=label, config=with_rate(tiny(), 0.003)) for label in tried)
+    search = Search(entries=entries, tried=tried, factors=FEW, seed=0, runs=5, steps=5, seconds=1.0)
+    lines = tuning_table(search, tasks.load("digits")())
+    assert {line.count("|") for line in lines} == {5}
+    assert "**0.003: 70**" in lines[2]
+    assert "at the end of the tried range, so a better rate may exist: b" in search.words()
 
 
 def test_what_is_left_goes_by_runs_of_the_entry(tmp_path):
