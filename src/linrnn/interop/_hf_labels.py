@@ -23,7 +23,8 @@ def checked_labels(name: str, labels: Any, batch: int, time: int) -> Tensor | No
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise DTypeError(f"{WHERE}: {name} must be a tensor of integers, got {got}.")
     check_shape(WHERE, name, labels.shape, {"batch": batch, "time": time})
-    return labels.long()
+    ids: Tensor = labels.long()
+    return ids
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from linrnn.errors import (
     check_shape,
     show,
 )
-from linrnn.mixers import Mixer, check_timed
+from linrnn.mixers import Mixer, bounding_option, check_timed
 from linrnn.typing import State
 
 Streamable: TypeAlias = Model | Mixer
@@ -211,10 +211,12 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
                 "last input. Train one without bidirectional."
             )
         if not growing and "constant_memory" in mixer.declared:
+            option = bounding_option(mixer)
+            fix = "Choose another" if option is None else f"Give it a {option}"
             raise ArgumentError(
                 f"{where}: model must have a state of fixed size, got {name}: "
-                f"{mixer.declared['constant_memory']}. Give it a window, or ask for growing=True "
-                "where that is an option."
+                f"{mixer.declared['constant_memory']}. {fix}, or ask for growing=True where that "
+                "is an option."
             )
     if model.training and any(_differs_in_training(m) for m in model.modules()):
         raise ArgumentError(

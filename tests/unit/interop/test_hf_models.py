@@ -123,7 +123,7 @@ TEXTS["lookup"]["prompt_lookup_num_tokens"] = 2
 
 @pytest.mark.parametrize("options", TEXTS.values(), ids=TEXTS)
 def test_every_way_of_writing_takes_the_tokenizer_of_stop_strings(options):
-    """The loops of ``generate`` hand on their own keywords with those of the model."""
+    """Loops of ``generate`` hand on their own keywords with those of the model."""
     tokenizer = to_tokenizer(CharTokenizer("abcdefghijklm"))
     model, ids = lively(vocab_size=13), tokens(1, 4)
     kwargs = {**options, "max_new_tokens": 8, "pad_token_id": 13}

@@ -110,7 +110,7 @@ def test_a_snapshot_goes_on_elsewhere(client, runs):
 
 
 def test_a_snapshot_is_restored_whatever_the_limit_of_a_request(client):
-    """What the service hands out it takes back; more than a state is still too much."""
+    """A service takes back what it handed out; more than a state is still too much."""
     with client(limits=Limits(body=64)) as ask:
         ask.post("/sessions", json={"id": "a"})
         ask.post("/sessions/a/feed", json={"x": [[1.0]]})
@@ -229,7 +229,7 @@ TRUTH = [
 
 @pytest.mark.parametrize("x", TRUTH)
 def test_a_truth_value_is_no_number(client, x):
-    """Nowhere among numbers, where NumPy reads it as 0 or 1; the others of the request are fed."""
+    """A session whose input has one is not fed; the others of the request are."""
     with client() as ask:
         ask.post("/sessions", json={"ids": ["a", "b"]})
         assert ask.post("/sessions/a/feed", content=f'{{"x": {x}}}').status_code == 400
