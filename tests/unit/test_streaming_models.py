@@ -65,7 +65,7 @@ def bounded(name, option):
     "name", [n for n in mixers.names() if "constant_memory" in mixers.load(n).declared]
 )
 def test_what_grows_is_told_an_option_that_it_has(name):
-    """The option bounds its state, and it is the only one; without one, another layer is advised."""
+    """The option is the only one that bounds its state; without one, another layer is advised."""
     layer = mixers.build(name, 8, mixers.load(name).in_laws or {}).eval()
     with pytest.raises(ArgumentError) as caught:
         Session(layer)
