@@ -101,7 +101,7 @@ def test_generate_goes_on_from_a_state(lm, capsys, tmp_path):
 def test_generate_keeps_its_state_at_a_signal_and_says_what_it_has_read(
     char_lm, tmp_path, capsys, monkeypatch, number, form
 ):
-    """What a state has read and nobody has seen would be lost."""
+    """Text that a state has read and nobody has seen would be lost."""
     draw, drawn = TokenStream.draw, []
 
     def stopping(stream, *arguments):
