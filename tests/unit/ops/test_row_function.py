@@ -299,6 +299,44 @@ result = error("triton"), error("reference")
 
 
 @needs_triton
+def test_rounds_of_conjugate_gradients_are_those_of_operators(warm):
+    """Some systems are solved before others, and one has no number."""
+    worst, rounds, plain_rounds, none = warm(
+        """
+import torch
+from linrnn.ops import use_backend
+from linrnn.ops.matrix.ridge_solve import ridge_solve
+
+torch.manual_seed(4)
+q, k = torch.randn(2, 2, 5, 3, 6, dtype=torch.float64)
+q[:, 2], q[1, 4, :, 1:] = 0, 0
+g, beta, ridge = -torch.rand(2, 5, 3), torch.rand(2, 5, 3), 0.3 + torch.rand(3, 6)
+leaves = [x.double().requires_grad_() for x in (q, k, beta, g, ridge, torch.zeros(2, 3, 6, 6))]
+reset = torch.rand(2, 5) < 0.2
+
+def solved(backend):
+    with use_backend(backend):
+        x, residual, rounds = ridge_solve(*leaves, reset, 4)
+        grads = torch.autograd.grad(x.square().sum(), leaves)
+    return rounds, x.detach(), *grads
+
+(rounds, *ours), (plain_rounds, *plain) = solved("triton"), solved("reference")
+worst = max(((a - b).abs() / (1 + b.abs())).max().item() for a, b in zip(ours, plain))
+leaves[0].data[0, 3, 1, 0] = float("nan")
+with use_backend("triton"), torch.no_grad():
+    x, *_ = ridge_solve(*leaves, reset, 4)
+wrong = x.isnan().any(-1).nonzero().tolist()
+result = worst, rounds.tolist(), plain_rounds.tolist(), wrong
+""",
+        TRITON_INTERPRET="1",
+    )
+    assert worst < 1e-9
+    assert rounds == plain_rounds
+    assert {round for row in rounds for step in row for round in step} >= {0, 4}
+    assert none == [[0, 3, 1]]
+
+
+@needs_triton
 def test_kernels_spill_nothing_and_load_wide(offline_rows):
     """The largest of them: a gradient with 24 operands."""
     for name, spills, widest in offline_rows:
