@@ -72,6 +72,7 @@ MOST = {
     "layer, hgrn": (2, 13, 4, 47),
     "layer, mlstm": (8, 20, 20, 62),
     "layer, mesa_net": (127, 22, 267, 66),  # 30 times a read of the memory and a round, twice
+    "layer, slice_cde": (1, 14, 2, 23),
 }
 
 

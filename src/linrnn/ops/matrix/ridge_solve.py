@@ -142,7 +142,7 @@ def _conjugate_gradients(
 
 
 def _rounds_of(q: Tensor) -> Callable[..., tuple[Tensor, ...]]:
-    """What computes a round: on a GPU one kernel, chosen once for all rounds."""
+    """The function that computes a round: on a GPU one kernel, chosen once for all rounds."""
     heads, width = q.shape[-2:]
     advance = _advance(width)
     return partial(advance, heads=heads, width=width) if advance.has_kernels(q) else _advanced
