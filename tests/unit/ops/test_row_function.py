@@ -203,7 +203,7 @@ def product_calls(dtype):
     """Products with generated kernels, and arguments for them."""
     from linrnn.mixers import linoss, lru
     from linrnn.mixers._families import log_decay, mlstm, ssd
-    from linrnn.nn import heads
+    from linrnn.nn import features, heads
     from linrnn.ops import gated_norm
     from linrnn.ops.conv import token_mix
     from linrnn.ops.linear import skip
@@ -238,6 +238,9 @@ def product_calls(dtype):
         "add_skip": (skip._PRODUCT, [x, weight, z]),
         "token_mix": (mix, [x, past, mu, None, None, dtype]),
         "token_mix, moved": (mix, [x, past, mu, rows(3, *batch, width), reset, dtype]),
+        "second_powers": (features._POWERS, [rows(*batch, 3, 5), False, 0.7, 1.3]),
+        "second_taylor": (features._POWERS, [rows(*batch, 3, 17), True, 0.7, 1.0]),
+        "second_powers of one": (features._POWERS, [rows(*batch, 1), False, 0.7, 1.3]),
         "l2_normalise": (heads._LENGTHS, [rows(*batch, 3, 4), 1e-6]),
         "rates": (rates._product, [x, rows(*batch, 3), channels(3), channels(3), rates, 3, 4]),
         "decays": (decays._product, [x, bias, channels(3), decays, 3, 4]),
