@@ -90,9 +90,20 @@ def half_outer_sums(
         >>> half_outer_sums(torch.ones(4, 1).bfloat16(), torch.ones(4, 2).bfloat16())[1]
         tensor([4.])
     """
-    if _worth(left, right.shape[1]) and right.is_cpu and eager(left, right):
+    if worth_tiles(left, right.shape[1]) and right.is_cpu and eager(left, right):
         return weight_gradient(rows_of(left), rows_of(right), sums=sums)
     return left.mT @ right, left.sum(0, dtype=torch.float32) if sums else None
+
+
+def worth_tiles(x: Tensor, n_out: int) -> bool:
+    """Whether a product with all rows of ``x`` is large enough for the kernel, which is there.
+
+    Example:
+        >>> worth_tiles(torch.ones(4, 4), 4)
+        False
+    """
+    large = min(x.shape[-1], n_out) >= _WIDTH and x.numel() * n_out >= _WORTH
+    return large and x.is_cpu and available()
 
 
 def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -134,12 +145,6 @@ class _Cast(torch.autograd.Function):
 _apply_cast = eager_apply(_Cast)
 
 
-def _worth(x: Tensor, n_out: int) -> bool:
-    """Whether a product with all rows of ``x`` is large enough for the kernel, which is there."""
-    large = min(x.shape[-1], n_out) >= _WIDTH and x.numel() * n_out >= _WORTH
-    return large and x.is_cpu and available()
-
-
 def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     half = torch.bfloat16
     by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
@@ -151,7 +156,7 @@ def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (bias is None or bias.dtype is dtype)
         and x.dtype in (dtype, half)
         and weight.is_cpu
-        and _worth(x, len(weight))
+        and worth_tiles(x, len(weight))
     )
 
 

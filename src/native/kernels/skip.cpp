@@ -32,7 +32,7 @@ struct Skip {
             to[c] = weight[c] * into[c];
             parts[c] += into[c] * x[c];
         }
-        write(args.grad_x, args.x_dtype, i * n, n, to);
+        if (args.grad_x) write(args.grad_x, args.x_dtype, i * n, n, to);
         write(args.grad_z, args.z_dtype, i * n, n, into);
     }
 
