@@ -12,7 +12,7 @@ from linrnn.compute.backend import another_requested
 from linrnn.compute.modes import eager, eager_apply
 from linrnn.compute.product import Product
 from linrnn.errors import BackendError
-from linrnn.ops._half_linear_cpu import forward, rounded, rows_of, weight_gradient
+from linrnn.ops._half_linear_cpu import forward, rounded, rows_of, weight_gradient, widened
 
 #: Multiplications and columns from which on the kernel is used. It takes 0.5 to 0.8 of PyTorch's
 #: time at all sizes tried (Xeon with AMX, one thread): from (256, 128, 128) to (8192, 768, 256).
@@ -107,10 +107,9 @@ def worth_tiles(x: Tensor, n_out: int) -> bool:
 
 
 def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``x.to(dtype)``, whose gradient is cast back; by a kernel where it rounds to bfloat16.
+    """``x.to(dtype)``, whose gradient is cast back; by a kernel to bfloat16 and from it.
 
-    The kernel is used where `half_linear` has one. It takes 0.7 of PyTorch's time for 2 million
-    numbers (Xeon with AMX, one thread). It rounds subnormals to zero.
+    The kernel is used where `half_linear` has one. It rounds subnormals to zero.
 
     Example:
         >>> half_cast(torch.ones(2), torch.bfloat16).dtype
@@ -127,8 +126,9 @@ def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    rounds = dtype is torch.bfloat16 and x.is_contiguous()
-    return rounded(x) if rounds else x.to(dtype)
+    if not x.is_contiguous():
+        return x.to(dtype)
+    return rounded(x) if dtype is torch.bfloat16 else widened(x)
 
 
 class _Cast(torch.autograd.Function):

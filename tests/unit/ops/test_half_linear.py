@@ -202,7 +202,8 @@ def test_a_layer_learns_with_it():
     assert not torch.equal(slope, slope.bfloat16().float())
 
 
-CASTS = [(1, 1 << 16), (3, 70_001), (1, 200_003)]
+#: The last one is larger than caches, and so is written past them.
+CASTS = [(1, 1 << 16), (3, 70_001), (1, 200_003), (5, 700_001)]
 
 
 @needs_tiles
@@ -214,6 +215,8 @@ def test_casts_give_the_numbers_of_pytorch(shape):
     y = half_cast(x, torch.bfloat16)
     torch.testing.assert_close(y, x.bfloat16(), rtol=0, atol=0, equal_nan=True)
     assert torch.equal(half_cast(y[:, 4:], torch.float32), y[:, 4:].float())
+    back = half_cast(y.contiguous(), torch.float32)
+    torch.testing.assert_close(back, y.float(), rtol=0, atol=0, equal_nan=True)
     assert torch.equal(half_cast(x.mT[4:], torch.bfloat16), x.mT[4:].bfloat16())
 
 
