@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from linrnn.mixers import MinGRU
+import linrnn
 from linrnn.ops import use_backend
 from linrnn.ops.half_linear import (
     available,
@@ -189,17 +189,28 @@ def test_watched_and_replaced_layers_are_called():
     assert calls == ["hook", "replaced"]
 
 
+#: Layers, and maps of theirs with a sequence.
+LEARN = {
+    "mingru": ["in_proj"],
+    "mamba2": ["in_proj", "out_proj"],
+    "gated_delta_net": ["qkv.heads.proj", "out.out_proj"],
+    "gla": ["out.out_proj"],
+    "rwkv4": ["key", "value", "receptance", "output"],
+}
+
+
 @needs_tiles
-def test_a_layer_learns_with_it():
+@pytest.mark.parametrize("name", LEARN)
+def test_layers_learn_with_it(name):
     torch.manual_seed(0)
-    mixer = MinGRU(128)
-    x = drawn(4, 128, 128)
+    mixer = linrnn.mixers.build(name, 128, {})
     with autocast():
-        y, _ = mixer(x)
-    y.sum().backward()
-    slope = mixer.in_proj.weight.grad
-    assert slope.dtype is torch.float32
-    assert not torch.equal(slope, slope.bfloat16().float())
+        y, _ = mixer(drawn(4, 128, 128))
+    y.float().square().sum().backward()
+    for path in LEARN[name]:
+        slope = mixer.get_submodule(path).weight.grad
+        assert slope.dtype is torch.float32
+        assert not torch.equal(slope, slope.bfloat16().float()), path
 
 
 #: The last one is larger than caches, and so is written past them.
