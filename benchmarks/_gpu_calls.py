@@ -155,6 +155,7 @@ def memories(kind: str) -> Call:
 #: Layers whose parameters are few and their formulas long; with norms, gates and rates of heads.
 LAYERS = ("s4d", "s4", "s5", "dss", "dlr", "gss", "h3", "lru", "linoss")
 LAYERS += ("mamba2", "gla", "gated_delta_net", "kda", "rwkv6", "rwkv7", "hgrn", "mlstm")
+LAYERS += ("mesa_net", "slice_cde", "based", "rebased", "momentum_delta_net")
 
 #: By their names.
 CALLS: dict[str, Callable[[], Call]] = {

@@ -235,6 +235,7 @@ LONG_KERNELS = {
     "ops.linear.linear_scan._triton_adjoint": {"run_backward": 142},
     "ops.linear.linear_scan._triton_forward": {"run_forward": 94},
     "ops.conv.causal_conv._triton_kernels": {"run_backward": 78},
+    "ops.linear.block_scan._triton_kernels": {"run_backward": 68},
     "ops.selective_scan._triton_kernels": {"run_forward": 60, "run_backward": 126},
 }
 """Kernels of Triton, whose loop holds a dozen tiles in registers, and their lines: these only fall.

@@ -77,8 +77,8 @@ const Kernels& kernels() {
 }  // namespace
 }  // namespace linrnn
 
-// Every kernel returns 0 done, 1 out of memory, 2 unknown dtype, 3 a record of another version; 4 and
-// 5 are of single kernels (compute/native.py has the words).
+// Every kernel returns 0 done, 1 out of memory, 2 unknown dtype, 3 a record of another version; 4 to
+// 6 are of single kernels (compute/native.py has the words).
 #define LINRNN_ENTRY(name) \
     LINRNN_EXPORT int linrnn_##name(const void* record) { return linrnn::kernels().name(record); }
 LINRNN_KERNELS(LINRNN_ENTRY)

@@ -10,7 +10,8 @@
     WORD(seqs) WORD(time) WORD(channels) /* channels: a multiple of 32 */                  \
     ARRAY(reset)   /* bytes, or data == 0 */                                               \
     WORD(matrix)   /* (gates channels, channels) */                                        \
-    WORD(bias)     /* F32 (channels), of a GRU: added to the third product; or 0 */        \
+    WORD(bias)     /* F32 (4, channels): what is added to each logit, of a GRU r, z, n and then \
+                      to the third product; or 0 */                                        \
     WORD(parts)    /* (seqs, time, gates channels). forward: what is added to products;    \
                       where `inner` is written, gates are written over it */               \
     WORD(inner)    /* (seqs, time, channels), of a GRU the third product, of an LSTM c; or 0: \

@@ -27,13 +27,15 @@
 #include "update_args.h"
 #include "vandermonde_args.h"
 #include "weight_gradient_args.h"
+#include "wkv_args.h"
 
 #define LINRNN_KERNELS(X)                                                                 \
     X(block_carry) X(block_scan) X(cauchy) X(causal_conv) X(conv_update) X(delta_update)  \
     X(dense_steps) X(dplr_powers) X(exceedance) X(gated_norm) X(gated_scan) X(log_decays) \
     X(log_scan) X(low_rank_keys) X(machine) X(memory_scan) X(outer_update) X(quantized)   \
     X(recorded_step) X(round) X(scale_heads) X(scan) X(selective_scan)                    \
-    X(selective_update) X(skip) X(token_mix) X(traces) X(vandermonde) X(weight_gradient)
+    X(selective_update) X(skip) X(token_mix) X(traces) X(vandermonde) X(weight_gradient) \
+    X(wkv)
 
 // The fields of the records that Python fills in by name.
 #define LINRNN_RECORDS(X)                          \
@@ -65,4 +67,5 @@
     X(token_mix, LINRNN_TOKEN_MIX_FIELDS)          \
     X(traces, LINRNN_TRACES_FIELDS)                \
     X(vandermonde, LINRNN_VANDERMONDE_FIELDS)       \
-    X(weight_gradient, LINRNN_WEIGHT_GRADIENT_FIELDS)
+    X(weight_gradient, LINRNN_WEIGHT_GRADIENT_FIELDS) \
+    X(wkv, LINRNN_WKV_FIELDS)

@@ -5,6 +5,7 @@
 
 #include "large_pages.h"
 #include "operands.h"
+#include "streamed.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -27,7 +28,7 @@ int for_each_row(const Args& args, i64 written, i64 worth, const Forward& forwar
         const i64 end = (unit + 1) * share < rows ? (unit + 1) * share : rows;
         if (!args.backward) {
             for (i64 i = unit * share; i < end; ++i) forward(i, work);
-            return;
+            return end_streams();
         }
         A* parts = work + 2 * n;
         double* sums = reinterpret_cast<double*>(args.sums) + unit * n;

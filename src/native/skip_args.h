@@ -12,7 +12,7 @@
     WORD(y)        /* (rows, channels), forward: written. backward: its gradient */     \
     WORD(backward)                                                                      \
     WORD(parts)    /* of the rows, each with a row of `sums` */                         \
-    WORD(grad_z) WORD(grad_x) /* like z and x */                                        \
+    WORD(grad_z) WORD(grad_x) /* like z and x; grad_x may be 0 */                       \
     WORD(sums)     /* double (parts, channels), of weight */
 
 namespace linrnn {

@@ -3,9 +3,11 @@
 from functools import partial
 
 import pytest
+import torch
 
 import quick_sample
 from linrnn import mixers
+from linrnn.state import leaves
 from linrnn.testing import MIXER_PROPERTIES, check_property
 from linrnn.testing._graph_laws import dynamic_shapes
 from linrnn.testing._mixer_laws import LONG, finite_when_long, low_precision
@@ -87,6 +89,31 @@ def sequential():
 def test_sequential_mixer_is_finite_over_the_whole_length(name):
     """Sequential mixers: for others, but attention, the law reads as long a sequence."""
     finite_when_long(mixers.load(name), LONG)
+
+
+def parallel():
+    """Names of mixers that read all steps at once; those that overflow fail, and say why."""
+    for name in mixers.names():
+        cls = mixers.load(name)
+        if cls.cost == "parallel" and "finite_when_long" not in cls.declared:
+            why = cls.overflows
+            yield pytest.param(
+                name, marks=[pytest.mark.xfail(strict=True, reason=why)] if why else []
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", parallel())
+def test_parallel_mixer_is_finite_whatever_the_seed(name):
+    """The law has the initial weights of one seed."""
+    cls, width = mixers.load(name), 8
+    for seed in range(3):
+        torch.manual_seed(seed)
+        layer = mixers.build(name, width, cls.in_laws or {})
+        x = torch.cat([torch.randn(1, LONG // 4, width), torch.ones(1, LONG // 4, width)])
+        with torch.no_grad():
+            y, state = layer(x)
+        assert all(h.isfinite().all() for h in (y, *leaves(state))), seed
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ struct DenseGates : Problem {
         reset = resets(random, seqs * time, random.coin());
         const i64 numbers = seqs * time * n;
         inputs = {random.numbers(gates * numbers), random.numbers(gates * n * n, 0.0625)};
-        inputs.push_back(gates == 3 && random.coin() ? random.numbers(n) : Values());
+        inputs.push_back(random.coin() ? random.numbers(4 * n) : Values());
         for (i64 size : {seqs * n, gates == 4 ? seqs * n : 0, numbers, seqs * n, gates == 4 ? seqs * n : 0})
             inputs.push_back(random.numbers(size));
     }
@@ -36,7 +36,8 @@ struct DenseGates : Problem {
             for (i64 g = 0; g < gates; ++g)
                 for (i64 k = 0; k < n; ++k)
                     sum[g] += inputs[MATRIX][size_t((g * n + i) * n + k)] * x.before_h[size_t(k)];
-            auto part = [&](i64 g) { return inputs[PARTS][size_t((at * gates + g) * n + i)]; };
+            auto bias = [&](i64 g) { return inputs[BIAS].empty() ? 0 : inputs[BIAS][size_t(g * n + i)]; };
+            auto part = [&](i64 g) { return inputs[PARTS][size_t((at * gates + g) * n + i)] + bias(g); };
             auto gate = [&](i64 g) -> double& { return x.gate[size_t(g * n + i)]; };
             gate(0) = logistic(part(0) + sum[0]), gate(1) = logistic(part(1) + sum[1]);
             if (gates == 4) {
@@ -44,7 +45,7 @@ struct DenseGates : Problem {
                 x.c[size_t(i)] = gate(1) * x.before_c[size_t(i)] + gate(0) * gate(2);
                 x.h[size_t(i)] = gate(3) * std::tanh(x.c[size_t(i)]);
             } else {
-                x.inner[size_t(i)] = sum[2] + (inputs[BIAS].empty() ? 0 : inputs[BIAS][size_t(i)]);
+                x.inner[size_t(i)] = sum[2] + bias(3);
                 gate(2) = std::tanh(part(2) + gate(0) * x.inner[size_t(i)]);
                 x.h[size_t(i)] = gate(2) + gate(1) * (x.before_h[size_t(i)] - gate(2));
             }

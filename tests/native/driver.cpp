@@ -17,6 +17,7 @@
 #include "recorded.h"
 #include "systems.h"
 #include "updates.h"
+#include "wkv.h"
 
 extern "C" const char* linrnn_isa();
 
@@ -41,6 +42,7 @@ int checks(i64 rounds) {
             one<DenseCell>(random, large);
             one<PairsCell>(random, large);
             one<DenseGates>(random, large);
+            one<WeightedMeans>(random, large);
             one<Conv>(random, large);
             one<Selective>(random, large);
             one<Memories>(random, large, false);

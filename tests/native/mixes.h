@@ -309,6 +309,10 @@ struct Rounded : Problem {
         args.x = x.address(), args.y = y.address();
         run(linrnn_round, &args);
         compare({y.values()}, loop(), 0, name);
+        Memory back(linrnn::F32, count);
+        args.widens = 1, args.x = y.address(), args.y = back.address();
+        run(linrnn_round, &args);
+        compare({back.values()}, {y.values()}, 0, name + ", back");
         return {y.values()};
     }
 };

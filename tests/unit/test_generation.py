@@ -281,6 +281,8 @@ def test_options_out_of_range_are_named_at_once(options, message):
 def test_prompts_that_cannot_be_read_are_named():
     with pytest.raises(ArgumentError, match="between 0 and 255, got 256 at position 2"):
         generate(model(), [1, 2, 256], 1)
+    with pytest.raises(ArgumentError, match=r"prompts\[1\] must hold a token, got none.*newline"):
+        generate_batch(model(), [[1], []], 1)
     with pytest.raises(ArgumentError, match=r"prompt must hold a token, got none.*newline"):
         generate(model(), [], 1)
     with pytest.raises(DataError, match=r"prompt: text must hold .* got 'z'"):

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from linrnn import tokenizers
-from linrnn.errors import ArgumentError, DataError, MissingExtraError, UnknownNameError
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataError,
+    DTypeError,
+    MissingExtraError,
+    UnknownNameError,
+)
 
 TEXT = "To be, or not to be — that is the question. " * 20 + "é ü\n\n日本語 🙂\n"
 
@@ -104,7 +111,7 @@ def test_a_file_of_the_library_is_taken_as_it_is(tmp_path):
 def test_ids_are_as_small_as_the_vocabulary_allows():
     assert made("byte").dtype == np.uint8
     assert made("bpe").dtype == np.uint16
-    assert tokenizers.CharTokenizer(map(chr, range(1, 70_000))).dtype == np.uint32
+    assert tokenizers.CharTokenizer(map(chr, range(0xE000, 0xE000 + 70_000))).dtype == np.uint32
 
 
 @pytest.mark.unchecked
@@ -307,3 +314,26 @@ def test_a_byte_that_no_token_begins_with_is_named():
     for tokens in (None, {"x": "a"}, {"1": "\u0105"}):
         with pytest.raises(DataError, match="name its tokens, by their ids"):
             tokenizers.from_json(json.dumps({"format": 1, "kind": "world", "tokens": tokens}))
+
+
+@pytest.mark.unchecked
+@each_kind
+def test_what_is_no_text_and_what_are_no_ids_are_refused(kind):
+    tokenizer = made(kind)
+    for wrong in (None, 5, ["a"], np.array([1, 2])):
+        with pytest.raises(ArgumentTypeError, match="text must be a str or bytes"):
+            tokenizer.encode(wrong)
+    with pytest.raises(DataError, match=r"^prompt: .*U\+D800"):
+        tokenizer.encode("To \ud800", where="prompt")
+    for wrong in ([1.5], [True], ["1"], "1", None, [None], [[1], [2, 3]], np.array([1.0])):
+        with pytest.raises(DTypeError, match="decode: ids must be integers"):
+            tokenizer.decode(wrong)
+    for none in ([], (), np.zeros(0), ""):
+        if not isinstance(none, str):
+            assert tokenizer.decode(none) == ""
+
+
+@pytest.mark.unchecked
+def test_half_of_a_character_is_none():
+    with pytest.raises(ArgumentError, match=r"got U\+DCFF, half of a pair"):
+        tokenizers.CharTokenizer("ab\udcff")

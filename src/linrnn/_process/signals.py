@@ -28,6 +28,11 @@ def stop_signals(handler: Callable[[int, FrameType | None], Any]) -> Iterator[No
             signal.signal(number, signal.SIG_DFL if old is None else old)
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt`, for SIGTERM too: what is being done can be put away."""
+    raise KeyboardInterrupt
+
+
 class StopRequest:
     """While entered, the first Ctrl-C or SIGTERM sets `requested`; a second one ends at once."""
 

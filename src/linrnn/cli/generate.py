@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from linrnn._process.signals import interrupt, stop_signals
 from linrnn.cli._line.output import MANNER, answer, row
 from linrnn.cli._line.parser import Parser
 
@@ -85,17 +86,21 @@ def _one(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
     pieces = generate_text(
         stream, tokenizer, prompt, args.max_new_tokens, stop=args.stop, **_options(args)
     )
-    said = []
+    said: list[str] = []
     try:
-        for piece in pieces:
-            row(piece)
-            said += [piece] if MANNER.json else []
-        if sys.stdout.isatty():
-            row("\n")
+        with stop_signals(interrupt):
+            for piece in pieces:
+                row(piece)
+                said += [piece] if MANNER.json else []
+            if sys.stdout.isatty():
+                row("\n")
+    except KeyboardInterrupt:  # the state has read this text, so whoever goes on needs it
+        answer(lambda: _texts([prompt], ["".join(said)]))
+        raise
     finally:
         if args.state is not None:
             stream.save(args.state)
-    answer(lambda: {"texts": [{"prompt": prompt, "text": "".join(said)}]})
+    answer(lambda: _texts([prompt], ["".join(said)]))
     return 0
 
 
@@ -109,14 +114,20 @@ def _several(model: Any, tokenizer: Any, args: argparse.Namespace) -> int:
             f"generate: --state must come with one prompt, got {len(args.prompt)}. "
             "Run the command once for each."
         )
+    prompts = [prompt or "\n" for prompt in args.prompt]
     texts = generate_texts(
-        model, tokenizer, args.prompt, args.max_new_tokens, stop=args.stop, **_options(args)
+        model, tokenizer, prompts, args.max_new_tokens, stop=args.stop, **_options(args)
     )
-    for prompt, text in zip(args.prompt, texts, strict=True):
+    for prompt, text in zip(prompts, texts, strict=True):
         row(f"--- {prompt!r}\n{text}\n")
-    pairs = zip(args.prompt, texts, strict=True)
-    answer(lambda: {"texts": [{"prompt": prompt, "text": text} for prompt, text in pairs]})
+    answer(lambda: _texts(prompts, texts))
     return 0
+
+
+def _texts(prompts: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
+    """The answer for a program."""
+    pairs = zip(prompts, texts, strict=True)
+    return {"texts": [{"prompt": prompt, "text": text} for prompt, text in pairs]}
 
 
 _RUN = "the run folder of a language model, or of a model of sound"

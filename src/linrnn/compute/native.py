@@ -37,6 +37,7 @@ _FAILURES = {
     _OTHER_VERSION: "the library is of another version; reinstall linrnn",
     4: "an index is outside of its block",
     5: "the processor has no matrix tiles, or the system does not lend them",
+    6: "the processor does not multiply bfloat16 numbers itself",
 }
 #: Parts of a sum over rows or steps.
 _MOST_PARTS = 16

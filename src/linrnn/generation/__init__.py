@@ -149,6 +149,10 @@ def generate_batch(
         _check_prompt("generate_batch", f"prompts[{i}]", prompt)
         stream = TokenStream(model)
         stream.read(prompt)
+        if stream.last is None:
+            raise ArgumentError(
+                f"generate_batch: prompts[{i}] must hold a token, got none. Begin with a newline."
+            )
         stream.expected()
         streams.append(stream)
     first = generator_of(seed).initial_seed() % (1 << 62)

@@ -62,7 +62,7 @@ class Memory(nn.Module):
         if any(0 in h.shape for h in leaves(self._like())):
             raise ArgumentError(
                 f"{where}: mixer must have a state of constant size, since rollouts are stored "
-                f"step by step, got {mixer!r}. Give attention a `window`."
+                f"step by step, got {mixer!r}. Choose another, or give attention a `window`."
             )
 
     @property

@@ -1,9 +1,11 @@
 """The state of a recurrent model in the form of cache that transformers hands around."""
 
+import copy
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 from transformers import Cache
 
 from linrnn import state as states
@@ -90,6 +92,15 @@ class LinrnnCache(Cache):  # type: ignore[misc]
         """From here on keep what `crop` needs: one state, and what was read since."""
         if self._since is None:
             self.remember()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LinrnnCache":
+        """A copy that later calls leave alone; gradients go through it to what was read."""
+        for h in tree_leaves(self.__dict__):
+            if isinstance(h, Tensor) and not h.is_leaf:  # PyTorch copies no others
+                memo[id(h)] = h.clone()
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def __repr__(self) -> str:
         return f"LinrnnCache(length={self.length}, batch_size={self.batch_size})"

@@ -12,6 +12,7 @@ from transformers.modeling_outputs import (
 
 from linrnn.interop._hf_base import LinrnnPreTrainedModel
 from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_labels import checked_labels, in_range
 from linrnn.interop._hf_packing import refuse_documents
 from linrnn.typing import Float, Integer
 
@@ -245,9 +246,11 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
         if reading.valid is not None:
             logits = logits.masked_fill(~reading.valid[..., None], 0)
         loss = None
-        if labels is not None:
+        checked = checked_labels("labels", labels, *logits.shape[:2])
+        if checked is not None:
             if reading.valid is not None:
                 ignored = loss_options.get("ignore_index", -100)
-                labels = labels.masked_fill(~reading.valid.to(labels.device), ignored)
-            loss = self.loss_function(logits, labels, self.config, **loss_options)
+                checked = checked.masked_fill(~reading.valid.to(checked.device), ignored)
+            with in_range(self.num_labels):
+                loss = self.loss_function(logits, checked, self.config, **loss_options)
         return self._returned(TokenClassifierOutput(loss, logits, reading.hidden), return_dict)

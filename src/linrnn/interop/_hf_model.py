@@ -11,10 +11,14 @@ from linrnn.errors import ArgumentError
 from linrnn.interop._hf_base import LinrnnPreTrainedModel
 from linrnn.interop._hf_cache import LinrnnCache
 from linrnn.interop._hf_config import LinrnnConfig
+from linrnn.interop._hf_labels import checked_labels, in_range
 from linrnn.interop._hf_offload import offloaded
 from linrnn.interop._hf_packing import fit_to_text
 from linrnn.nn import CappedLinear
 from linrnn.typing import Bool, Float, Integer
+
+#: Keywords of ``generate`` itself, which its loops hand on with those of the model.
+_OF_GENERATE = ("tokenizer", "assistant_tokenizer")
 
 
 class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore[misc]
@@ -148,14 +152,16 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
         self, logits: Tensor, labels: Tensor | None, *, ignore_index: int = -100, **options: Any
     ) -> Tensor:
         """Nats per token; labels that are padding do not count."""
-        options["shift_labels"], labels = (
-            x if x is None else x.masked_fill(x == self.config.vocab_size, ignore_index)
-            for x in (options.get("shift_labels"), labels)
+        size, (batch, time) = self.config.vocab_size, logits.shape[:2]
+        texts = {"labels": labels, "shift_labels": options.get("shift_labels")}
+        labels, options["shift_labels"] = (
+            x if x is None else x.masked_fill(x == size, ignore_index)
+            for x in (checked_labels(name, x, batch, time) for name, x in texts.items())
         )
-        size = self.config.vocab_size
-        loss: Tensor = self.loss_function(
-            logits, labels, size, ignore_index=ignore_index, **options
-        )
+        with in_range(size):
+            loss: Tensor = self.loss_function(
+                logits, labels, size, ignore_index=ignore_index, **options
+            )
         return loss
 
     def _step(self, ids: Any, mask: Tensor | None, cache: Any) -> Tensor | None:
@@ -208,6 +214,8 @@ class LinrnnForCausalLM(LinrnnPreTrainedModel, GenerationMixin):  # type: ignore
                 "generate: input_ids must be the whole text, what past_key_values has read and at "
                 f"least one token more, got {input_ids.shape[1]} tokens."
             )
+        for name in _OF_GENERATE:
+            kwargs.pop(name, None)
         past, first = kwargs.get("past_key_values"), kwargs.get("is_first_iteration")
         text = inputs_embeds if inputs_embeds is not None and first else input_ids
         for name in ("seq_idx", "reset"):

@@ -109,7 +109,7 @@ def read_rows(
             raise ArgumentError(
                 f"{WHERE}: attention_mask must be 1 once a row has begun where the state "
                 f"grows with every step, got 0 in row {int(late.nonzero()[0])}. Read each text on "
-                "its own, or give the mixer a window."
+                "its own, or choose a mixer whose state does not grow."
             )
         return _one_by_one(read, x, valid, state, begun, reset)
     order = valid.long().argsort(dim=1, stable=True)  # padding first, tokens in their order

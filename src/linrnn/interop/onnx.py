@@ -44,6 +44,7 @@ from linrnn.interop._onnx_time import over_time
 from linrnn.interop._operators import decompositions
 from linrnn.interop._real import real_graph
 from linrnn.mixers import check_timed
+from linrnn.nn.quantized import QuantizedLinear
 from linrnn.state import flatten, n_floats, unflatten
 from linrnn.streaming import Streamable, check_streamable
 from linrnn.streaming.input import mixers_of, pools, vocabulary
@@ -97,7 +98,7 @@ def export_step(
 
     Raises:
         ArgumentError: the model cannot be streamed, see `linrnn.streaming.check_streamable`; or
-            there is no such ``opset``, or no layer reads times.
+            there is no such ``opset``, or no layer reads times, or weights are quantized.
         MissingExtraError: the packages ``onnx`` and ``onnxscript`` are not installed.
         LinrnnError: the model takes more than 2 GiB, ONNX's limit for one file.
     """
@@ -158,12 +159,18 @@ def step_graph(
         where the batch is open.
 
     Raises:
-        ArgumentError: the model cannot be streamed; see `linrnn.streaming.check_streamable`.
+        ArgumentError: the model cannot be streamed; see `linrnn.streaming.check_streamable`. Or
+            its weights are quantized.
         LinrnnError: it uses an operator on complex numbers that has no rule in real ones.
     """
     rows = _ROWS if batch_size is None else batch_size
     check_positive_int("export_step", batch_size=rows)
     check_streamable("export_step", model, growing=False)
+    if any(isinstance(part, QuantizedLinear) for part in model.modules()):
+        raise ArgumentError(
+            "export_step: the weights must be floating-point numbers, got some of 8 or 4 bits. "
+            "Export the model before linrnn.quantization.quantize."
+        )
     if times:
         check_timed("export_step", times, mixers_of(model))
     size = 8 * rows * (1 + n_floats(model.init_state(1)))

@@ -21,6 +21,7 @@ from linrnn.mixers._contract.catalogue import redrawn as redrawn
 if TYPE_CHECKING:
     from linrnn.mixers._contract.added import AddedLosses as AddedLosses
     from linrnn.mixers._contract.added import added_losses as added_losses
+    from linrnn.mixers._contract.arguments import bounding_option as bounding_option
     from linrnn.mixers._contract.arguments import check_timed as check_timed
     from linrnn.mixers._contract.base import Mixer as Mixer
     from linrnn.mixers._contract.bidirectional import Bidirectional as Bidirectional
@@ -68,6 +69,7 @@ _SHARED = {
     "AddedLosses": "_contract.added",
     "CellRNN": "_families.cell_rnn",
     "TorchRNN": "_families.dense",
+    "bounding_option": "_contract.arguments",
     "check_timed": "_contract.arguments",
 }
 """Names that other rooms of the package import from this one; not in the reference."""

@@ -9,7 +9,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops import cell_scan
 from linrnn.ops.attention import attend, positions
 from linrnn.ops.conv.past import last_inputs
@@ -93,7 +93,7 @@ class AFT(Mixer):
                 f"AFT: n_heads must divide d_inner={self.d_inner}, got n_heads={n_heads}."
             )
         if kind == "full":
-            self.declared, self.cost = GROWS, "quadratic"  # type: ignore[misc]
+            self.declared, self.cost = ALWAYS_GROWS, "quadratic"  # type: ignore[misc]
         if kind == "conv":
             self.declared = CLOSED  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}

@@ -11,7 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, lecun_normal
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache
 from linrnn.ops.attention import positions
 from linrnn.ops.attention.attentive_recurrence import attentive_recurrence
 from linrnn.ops.cell.dense_recurrence import CELLS
@@ -61,7 +61,7 @@ class ARN(Mixer):
         transition="dense", gate="state", memory="past", normaliser="softmax", steps="nonlinear"
     )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = GROWS
+    declared: ClassVar[Mapping[str, str]] = ALWAYS_GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
 
     def __init__(

@@ -11,7 +11,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.attention import Attention
 from linrnn.mixers.mamba2 import Mamba2
-from linrnn.nn.kv_cache import GROWS, check_cache
+from linrnn.nn.kv_cache import ALWAYS_GROWS, check_cache
 from linrnn.state_spec import Spec
 
 _OF_MAMBA = (
@@ -63,7 +63,7 @@ class FalconH1(Mixer):
         transition="scalar", gate="input", memory="past", normaliser="softmax", output="gated"
     )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = GROWS
+    declared: ClassVar[Mapping[str, str]] = ALWAYS_GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     widening: ClassVar[bool] = True

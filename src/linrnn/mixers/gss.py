@@ -10,7 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.systems import Systems, number
 from linrnn.nn.diagonal import diagonal_steps
-from linrnn.nn.heads import head_norm
+from linrnn.nn.head_norm import head_norm
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_

@@ -49,6 +49,7 @@ class LinearRNN(DenseRNN):
 
     choices = Choices(transition="dense", gate="learned", memory="vector")
 
+    overflows: ClassVar[str] = "the largest eigenvalue of a random matrix may exceed 1"
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
     forms: ClassVar[tuple[str, ...]] = ("chunked", "loop")
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("A", "B")

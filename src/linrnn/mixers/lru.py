@@ -18,8 +18,8 @@ from linrnn.ops import fft_scan
 from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.matrix_scan import block_scan, turn
-from linrnn.ops.linear.pair_scan import pair_scan
 from linrnn.ops.linear.skip import add_skip
+from linrnn.ops.linear.skipped_pair_scan import skipped_pair_scan
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -206,10 +206,11 @@ class LRU(Mixer):
     def _read(
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "scan":
-            h, last = pair_scan(self._transition(dt), b, h0, reset)
-            return self._project_out(h, x), last
+            maps = self._input_matrix(), self._transition(dt), h0, self.C.flatten(1), self.D
+            y, last = skipped_pair_scan(x, *maps, reset)
+            return y, last
+        b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "real":
             h, last = block_scan(*self._blocks(), wide(b), torch.view_as_real(h0), reset)
             return self._project_out(h, x), torch.view_as_complex(last.contiguous())
@@ -253,13 +254,18 @@ class LRU(Mixer):
         first, second = _coordinates(self.parametrisation, first, second)
         return first * second.cos(), first * second.sin()
 
-    def _project_in(self, x: Tensor) -> Tensor:
-        """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
+    def _input_matrix(self) -> Tensor:
+        """``gamma * B``, rows of real and imaginary parts in turn: (2 * d_state, d_model)."""
         B: Tensor = self.B
         if self.gamma_log is not None:  # cheaper on the weights than on a sequence
             (gamma,) = _gamma()(self.gamma_log)
             B = B * gamma[:, None, None]  # (d_state, 2, d_model)
-        b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.d_state, 2))
+        return B.flatten(0, 1)
+
+    def _project_in(self, x: Tensor) -> Tensor:
+        """``gamma * (B x)``, real and imaginary part side by side: (batch, time, d_state, 2)."""
+        B = self._input_matrix()
+        b: Tensor = half_linear(x.to(B.dtype), B).unflatten(-1, (self.d_state, 2))
         return b
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:

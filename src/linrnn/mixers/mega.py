@@ -12,7 +12,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import make_norm
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.kv_cache import GROWS_BY_CHUNK, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.parameters import empty_parameters, lecun_normal
 from linrnn.nn.rotary import with_relative
 from linrnn.ops.attention import attend, positions
@@ -96,7 +96,7 @@ class Mega(Mixer):
     )
     widening: ClassVar[bool] = True
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = GROWS
+    declared: ClassVar[Mapping[str, str]] = GROWS_BY_CHUNK
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     recurrent_parameters: ClassVar[tuple[str, ...]] = ("alpha", "delta")
 

@@ -11,7 +11,7 @@ from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.kernel_attention import Features, KernelAttention
 from linrnn.nn import empty_parameters, second_powers
-from linrnn.nn.heads import head_norm
+from linrnn.nn.head_norm import head_norm
 
 
 class ReBased(KernelAttention):
@@ -98,6 +98,5 @@ class ReBased(KernelAttention):
         return Features(self._squares(q), self._squares(k))
 
     def _squares(self, x: Tensor) -> Tensor:
-        x = wide(self.gamma) * head_norm(x, "layer", self.norm_eps) + wide(self.beta)
-        features: Tensor = second_powers(x) * self.d_key**-0.5  # (B, T, H, d_features)
-        return features
+        normed = head_norm(x, "layer", self.norm_eps, wide(self.gamma), wide(self.beta))
+        return second_powers(normed, self.d_key**-0.5)  # (B, T, H, d_features)

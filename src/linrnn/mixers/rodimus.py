@@ -11,7 +11,7 @@ from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, LowRank, empty_parameters, l2_normalise
-from linrnn.nn.heads import head_norm
+from linrnn.nn.head_norm import head_norm
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 

@@ -1,6 +1,6 @@
 """RWKV-4 time mixing."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from torch import Tensor
 from linrnn.cells import Cell
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.mean_rwkv import MeanRWKV
+from linrnn.ops.cell.weighted_mean import wkv_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, wkv
 from linrnn.state_spec import closed, real
 
@@ -79,6 +80,11 @@ class RWKV4(MeanRWKV):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d_model, d_state, token_shift, init, layer, n_layers, device, dtype)
+
+    def _scan(
+        self, inputs: dict[str, Any], start: tuple[Tensor, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        return wkv_scan(**inputs, state=start, reset=reset)
 
 
 def to_running_max(state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

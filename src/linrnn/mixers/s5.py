@@ -20,6 +20,7 @@ from linrnn.ops import fft_scan
 from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.pair_scan import pair_scan
 from linrnn.ops.linear.skip import add_skip
+from linrnn.ops.linear.skipped_pair_scan import skipped_pair_scan
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -175,6 +176,10 @@ class S5(Mixer):
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         a, gain = self._discretise(dt)  # each (modes,)
+        if self.form == "scan" and gain.ndim == 1:
+            maps = self._input_matrix(gain), a, h0, self._output_matrix(), self.D
+            y, last = skipped_pair_scan(x, *maps, reset)
+            return y, last
         b = self._project_in(x, gain)  # (B, T, P, 2)
         if self.form == "scan":
             h, last = pair_scan(a, b, h0, reset)
@@ -202,25 +207,34 @@ class S5(Mixer):
         )
         return a.squeeze(-2), gain.squeeze(-2)
 
+    def _input_matrix(self, gain: Tensor) -> Tensor:
+        """``gain * B``, rows of real and imaginary parts in turn: (2 P, d_model)."""
+        turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
+        return (turn @ self.B.to(turn.dtype)).to(self.B.dtype).flatten(0, 1)
+
+    def _output_matrix(self) -> Tensor:
+        """``C``, twice with conjugates: (d_model, 2 P)."""
+        C = self.C.flatten(1)
+        return 2 * C if self.conj_sym else C
+
     def _project_in(self, x: Tensor, gain: Tensor) -> Tensor:
         """``gain * (B x)`` in pairs (..., P, 2), as one product with interleaved real rows."""
-        B: Tensor = self.B
         scales_matrix = x.ndim == 3 and gain.ndim == 1
-        if scales_matrix:  # scale the matrix, which is smaller than a sequence and not than a step
-            turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
-            B = (turn @ B.to(turn.dtype)).to(B.dtype)
-        b: Tensor = half_linear(x.to(B.dtype), B.flatten(0, 1)).unflatten(-1, (self.modes, 2))
+        # scale the matrix, which is smaller than a sequence and not than a step
+        B = self._input_matrix(gain) if scales_matrix else self.B.flatten(0, 1)
+        b: Tensor = half_linear(x.to(B.dtype), B).unflatten(-1, (self.modes, 2))
         if scales_matrix:
             return b
         return torch.view_as_real(gain * torch.view_as_complex(wide(b)))
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``2 Re(C h) + D * x``, or ``Re(C h) + D * x`` without conjugates, as one real product."""
-        C, h = self.C.flatten(1), in_dtype_of(self.C, h.flatten(-2))
+        h = in_dtype_of(self.C, h.flatten(-2))
         if x.ndim < 3:
-            return torch.add(self.D * x, F.linear(h, C), alpha=2 if self.conj_sym else 1)
+            y = F.linear(h, self.C.flatten(1))
+            return torch.add(self.D * x, y, alpha=2 if self.conj_sym else 1)
         # the matrix is smaller than a sequence and not than a step
-        return add_skip(half_linear(h, 2 * C if self.conj_sym else C), self.D, x)
+        return add_skip(half_linear(h, self._output_matrix()), self.D, x)
 
 
 def _truncated_normal(*shape: int, fan: int) -> Tensor:

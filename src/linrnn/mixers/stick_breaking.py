@@ -11,7 +11,8 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters
-from linrnn.nn.heads import check_kv_heads, head_norm
+from linrnn.nn.head_norm import head_norm
+from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part

@@ -12,7 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.signals import check_receives
 from linrnn.nn.heads import check_kv_heads
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part, integer, real
@@ -60,7 +60,7 @@ class YOCO(Mixer):
     family: ClassVar[str] = "attention"
     choices = Choices(transition="none", gate="none", memory="past", normaliser="softmax")
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = GROWS
+    declared: ClassVar[Mapping[str, str]] = ALWAYS_GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     carries: ClassVar[tuple[str, ...]] = ("key", "value")
 

@@ -15,7 +15,7 @@ from linrnn.mixers._contract.signals import check_receives
 from linrnn.mixers._families.shared_weights import SharedWeights
 from linrnn.mixers.mamba2 import Mamba2
 from linrnn.nn import LowRank, rotate
-from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache, check_sight
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part, Spec, real
 from linrnn.typing import Signals
@@ -76,7 +76,7 @@ class Zamba2(Mixer):
         transition="scalar", gate="input", memory="past", normaliser="softmax", output="gated"
     )
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "quadratic"
-    declared: ClassVar[Mapping[str, str]] = GROWS
+    declared: ClassVar[Mapping[str, str]] = ALWAYS_GROWS
     constant_state: ClassVar[tuple[str, ...]] = ("position",)
     weight_parameters: ClassVar[tuple[str, ...]] = ()
     widening: ClassVar[bool] = True

@@ -12,6 +12,7 @@ from linrnn.nn.gates import unit_gain as unit_gain
 from linrnn.nn.glu import GLU as GLU
 from linrnn.nn.head import CappedLinear as CappedLinear
 from linrnn.nn.head import make_head as make_head
+from linrnn.nn.head_norm import head_norm as head_norm
 from linrnn.nn.heads import BlockDiagonal as BlockDiagonal
 from linrnn.nn.heads import GatedOut as GatedOut
 from linrnn.nn.heads import HeadNorm as HeadNorm
@@ -19,7 +20,6 @@ from linrnn.nn.heads import Heads as Heads
 from linrnn.nn.heads import LowRank as LowRank
 from linrnn.nn.heads import default_heads as default_heads
 from linrnn.nn.heads import feature_map as feature_map
-from linrnn.nn.heads import head_norm as head_norm
 from linrnn.nn.heads import l2_normalise as l2_normalise
 from linrnn.nn.heads import sum_normalise as sum_normalise
 from linrnn.nn.mlp import MLP as MLP

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.heads import Heads
+from linrnn.ops.half_linear import call_linear
 from linrnn.state_spec import Part, real
 
 
@@ -71,7 +72,8 @@ class ConvHeads(nn.Module):
     ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """As `forward`, of a state that holds what `conv_spec` says."""
         proj = self.heads.proj
-        z, carried = convolved(self.conv1d, proj(x.to(proj.weight.dtype)), state, reset)
+        z = call_linear(proj, x.to(proj.weight.dtype))
+        z, carried = convolved(self.conv1d, z, state, reset)
         if self.conv1d is None and self.silu:
             z = F.silu(z)
         return self.heads.split(z), carried

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
+from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in
 
 LEARNED_MAPS = ("hedgehog", "t2r", "product")
@@ -48,26 +49,38 @@ def dpfp(x: Tensor, nu: int = 1) -> Tensor:
     return torch.cat([r * rolled for rolled in rolls], -1)
 
 
-def second_powers(x: Tensor) -> Tensor:
+def second_powers(x: Tensor, scale: float = 1.0) -> Tensor:
     """All products of two channels, d (d + 1) / 2 of them: the features of a squared product.
 
     Equation::
 
-        phi(x) = [x_i^2 and sqrt(2) x_i x_j for j > i],   phi(q) . phi(k) = (q . k)^2
+        phi(x) = scale [x_i^2 and sqrt(2) x_i x_j for j > i],   phi(q) . phi(k) = scale^2 (q . k)^2
 
     Args:
         x: (..., d).
+        scale: see above.
 
     Example:
         >>> second_powers(torch.tensor([1.0, 2.0]))
         tensor([1.0000, 2.8284, 4.0000])
     """
-    others = 2**0.5 * x
+    (features,) = _POWERS(x, False, float(scale), 2**0.5 * scale)
+    return features
+
+
+def _powers(x: Tensor, linear: bool, diagonal: float, other: float) -> tuple[Tensor]:
+    """Squares times ``diagonal`` and products times ``other``, behind 1 and x where ``linear``."""
+    own, others = (x if weight == 1 else weight * x for weight in (diagonal, other))
     rows = [
-        x[..., i : i + 1] * torch.cat([x[..., i : i + 1], others[..., i + 1 :]], -1)
+        x[..., i : i + 1] * torch.cat([own[..., i : i + 1], others[..., i + 1 :]], -1)
         for i in range(x.shape[-1])
     ]  # (..., d - i) each
-    return torch.cat(rows, -1)
+    return (torch.cat([torch.ones_like(x[..., :1]), x, *rows] if linear else rows, -1),)
+
+
+_POWERS = Product(
+    "second_powers", _powers, gradients=1, kernels={"triton": "linrnn.nn._powers_triton"}
+)
 
 
 class LearnedFeatures(nn.Module):
@@ -144,4 +157,5 @@ def second_taylor(x: Tensor) -> Tensor:
         >>> (second_taylor(q) * second_taylor(k)).sum()
         tensor(3.6250)
     """
-    return torch.cat([torch.ones_like(x[..., :1]), x, 0.5**0.5 * second_powers(x)], -1)
+    (features,) = _POWERS(x, True, 0.5**0.5, 1.0)
+    return features

@@ -11,7 +11,8 @@ from linrnn.compute.modes import eager
 from linrnn.compute.precision import autocast_dtype, in_dtype_of
 from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in, check_positive_int
-from linrnn.ops.gated_norm import gated_norm, has_gpu_kernel, inverse_root
+from linrnn.nn.head_norm import head_norm
+from linrnn.ops.gated_norm import gated_norm, has_gpu_kernel
 from linrnn.ops.half_linear import call_linear
 
 
@@ -220,18 +221,6 @@ def whole_sequence(x: Tensor) -> bool:
 def reads_half(x: Tensor) -> bool:
     """Whether a memory takes ``x``, (batch, time, channels), in bfloat16: of a CPU's sequences."""
     return x.dtype is torch.bfloat16 and x.is_cpu and whole_sequence(x)
-
-
-def head_norm(o: Tensor, norm: str, eps: float) -> Tensor:
-    """Norm of every head (..., H, d_value) for itself, without parameters."""
-    if norm == "none":
-        return o
-    # PyTorch's layer_norm has a wrong derivative where forward mode is nested in forward mode
-    o = o - o.mean(-1, keepdim=True) if norm == "layer" else o
-    if o.device.type != "cpu" or o.dtype not in (torch.float32, torch.float64):
-        return F.rms_norm(o, o.shape[-1:], eps=eps)
-    normed: Tensor = o * inverse_root(o.square().mean(-1, keepdim=True) + eps)
-    return normed
 
 
 class HeadNorm(nn.Module):

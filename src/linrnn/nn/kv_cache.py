@@ -15,6 +15,8 @@ from linrnn.ops.attention import remember
 from linrnn.state_spec import Part, integer, real
 
 GROWS = {"constant_memory": "without a window every key and value is kept"}
+GROWS_BY_CHUNK = {"constant_memory": "without a chunk every key and value is kept"}
+ALWAYS_GROWS = {"constant_memory": "every key and value is kept"}
 
 
 def check_sight(where: str, window: int | None, base: float) -> None:

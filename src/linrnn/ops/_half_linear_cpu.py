@@ -13,7 +13,7 @@ _KERNEL = native.Kernel(
     "weight_gradient", "rows outputs inputs grad grad_step x x_step weight sums"
 )
 
-_ROUND = native.Kernel("round", "count x y")
+_ROUND = native.Kernel("round", "count widens x y")
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -60,7 +60,14 @@ def weight_gradient(grad: Tensor, x: Tensor, *, sums: bool = False) -> tuple[Ten
 def rounded(x: Tensor) -> Tensor:
     """``x``, float32 without gaps, in bfloat16."""
     y = torch.empty(x.shape, dtype=torch.bfloat16)
-    _ROUND(torch.bfloat16, x.numel(), x.data_ptr(), y.data_ptr())
+    _ROUND(torch.bfloat16, x.numel(), False, x.data_ptr(), y.data_ptr())
+    return y
+
+
+def widened(x: Tensor) -> Tensor:
+    """``x``, bfloat16 without gaps, in float32."""
+    y = torch.empty(x.shape, dtype=torch.float32)
+    _ROUND(torch.bfloat16, x.numel(), True, x.data_ptr(), y.data_ptr())
     return y
 
 

@@ -12,7 +12,7 @@ from linrnn.compute.backend import another_requested
 from linrnn.compute.modes import eager, eager_apply
 from linrnn.compute.product import Product
 from linrnn.errors import BackendError
-from linrnn.ops._half_linear_cpu import forward, rounded, rows_of, weight_gradient
+from linrnn.ops._half_linear_cpu import forward, rounded, rows_of, weight_gradient, widened
 
 #: Multiplications and columns from which on the kernel is used. It takes 0.5 to 0.8 of PyTorch's
 #: time at all sizes tried (Xeon with AMX, one thread): from (256, 128, 128) to (8192, 768, 256).
@@ -90,16 +90,26 @@ def half_outer_sums(
         >>> half_outer_sums(torch.ones(4, 1).bfloat16(), torch.ones(4, 2).bfloat16())[1]
         tensor([4.])
     """
-    if _worth(left, right.shape[1]) and right.is_cpu and eager(left, right):
+    if worth_tiles(left, right.shape[1]) and right.is_cpu and eager(left, right):
         return weight_gradient(rows_of(left), rows_of(right), sums=sums)
     return left.mT @ right, left.sum(0, dtype=torch.float32) if sums else None
 
 
-def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``x.to(dtype)``, whose gradient is cast back; by a kernel where it rounds to bfloat16.
+def worth_tiles(x: Tensor, n_out: int) -> bool:
+    """Whether a product with all rows of ``x`` is large enough for the kernel, which is there.
 
-    The kernel is used where `half_linear` has one. It takes 0.7 of PyTorch's time for 2 million
-    numbers (Xeon with AMX, one thread). It rounds subnormals to zero.
+    Example:
+        >>> worth_tiles(torch.ones(4, 4), 4)
+        False
+    """
+    large = min(x.shape[-1], n_out) >= _WIDTH and x.numel() * n_out >= _WORTH
+    return large and x.is_cpu and available()
+
+
+def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``x.to(dtype)``, whose gradient is cast back; by a kernel to bfloat16 and from it.
+
+    The kernel is used where `half_linear` has one. It rounds subnormals to zero.
 
     Example:
         >>> half_cast(torch.ones(2), torch.bfloat16).dtype
@@ -116,8 +126,9 @@ def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _cast(x: Tensor, dtype: torch.dtype) -> Tensor:
-    rounds = dtype is torch.bfloat16 and x.is_contiguous()
-    return rounded(x) if rounds else x.to(dtype)
+    if not x.is_contiguous():
+        return x.to(dtype)
+    return rounded(x) if dtype is torch.bfloat16 else widened(x)
 
 
 class _Cast(torch.autograd.Function):
@@ -134,12 +145,6 @@ class _Cast(torch.autograd.Function):
 _apply_cast = eager_apply(_Cast)
 
 
-def _worth(x: Tensor, n_out: int) -> bool:
-    """Whether a product with all rows of ``x`` is large enough for the kernel, which is there."""
-    large = min(x.shape[-1], n_out) >= _WIDTH and x.numel() * n_out >= _WORTH
-    return large and x.is_cpu and available()
-
-
 def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     half = torch.bfloat16
     by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
@@ -151,7 +156,7 @@ def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         and (bias is None or bias.dtype is dtype)
         and x.dtype in (dtype, half)
         and weight.is_cpu
-        and _worth(x, len(weight))
+        and worth_tiles(x, len(weight))
     )
 
 

@@ -229,7 +229,8 @@ class Service:
         """Open a session that goes on from such a file."""
         name = _checked(request.path_params["name"])
         series = self._series_of(request.query_params.get("model"))
-        data = await body_of(request, self._limits.body)
+        # what this service has written it reads again, however wide the model
+        data = await body_of(request, max(self._limits.body, series.store.most))
         return Created(await self._do(series, Call("restore", name, data)))
 
     async def feed_one(self, request: Any) -> Any:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from linrnn._files.door import no_folder
 from linrnn.errors import ArgumentError, RunFolderError
+from linrnn.mixers import bounding_option
 from linrnn.train.context import Trained, open_run
 from linrnn.train.folder import RunFolder
 
@@ -32,11 +33,13 @@ def open_runs(path: Path) -> dict[str, Trained]:
         )
     runs = {folder.resolve().name: open_run(folder) for folder in folders}
     for name, run in runs.items():
-        declared = [mixer.declared for mixer in run.model.mixers]
-        growing = [laws["constant_memory"] for laws in declared if "constant_memory" in laws]
+        growing = [mixer for mixer in run.model.mixers if "constant_memory" in mixer.declared]
         if growing:
+            option = bounding_option(growing[0])
+            fix = "Train another mixer" if option is None else f"Train it with a {option}"
             raise ArgumentError(
                 f"serve: the model of {name} must have a state of fixed size, got one that grows: "
-                f"{growing[0]}. Train it with a window, or distil it with: linrnn distill"
+                f"{growing[0].declared['constant_memory']}. {fix}, or distil long filters with: "
+                "linrnn distill"
             )
     return runs

@@ -132,7 +132,7 @@ class Series:
             numbers = np.array(x)
         except ValueError:
             return None
-        if numbers.dtype.kind not in "fi" or numbers.ndim not in (2, 3):
+        if numbers.dtype.kind not in "fi" or numbers.ndim not in (2, 3) or _has_truth(x):
             return None
         if numbers.shape[-1] != self._width or numbers.shape[1] == 0:
             return None
@@ -141,8 +141,10 @@ class Series:
     def _input(self, where: str, raw: Any) -> Tensor:
         """A step or a chunk of one session, as the model reads it."""
         x = as_tensor(where, raw)
+        if _has_truth(raw):
+            raise DTypeError(f"{where}: x must be numbers, got a truth value in {show(raw)}.")
         if self._task.encoder == "tokens":
-            if x.is_floating_point() or x.dtype == torch.bool:
+            if x.is_floating_point():
                 raise DTypeError(f"{where}: x must be integer token ids, got {show(raw)}.")
             if x.ndim > 1 or not x.numel():
                 raise ShapeError(f"{where}: x must be one token or a row of them.")
@@ -152,8 +154,6 @@ class Series:
             del axes["time"]
         fix = "Send one step (channels,) or a chunk (time, channels)."
         check_shape(where, "x", x.shape, axes, fix)
-        if x.dtype == torch.bool:
-            raise DTypeError(f"{where}: x must be numbers, got {show(raw)}.")
         if not len(x):
             raise ShapeError(f"{where}: x must hold a step, got none.")
         return self._scaled(x.double()[None])[0]
@@ -175,6 +175,8 @@ class Series:
             )
         if self.run.reads_dt and dt is None:
             raise no_times(where, "Send dt, the time since the step before.")
+        if _has_truth(dt):
+            raise DTypeError(f"{where}: dt must be numbers, got a truth value in {show(dt)}.")
 
     def _work(self, orders: Sequence[Order]) -> bool:
         """Do what has arrived: feeds of different sessions in one call, all else in its turn."""
@@ -286,6 +288,16 @@ class Series:
             if shares is not None:
                 one["probabilities"] = shares[i][part].tolist()
             answers[place] = one
+
+
+def _has_truth(value: Any, axes: int = 3) -> bool:
+    """Whether a truth value of JSON is among numbers, where NumPy would read it as 0 or 1."""
+    if not isinstance(value, list):
+        return isinstance(value, bool)
+    kinds = set(map(type, value))
+    return bool in kinds or (
+        axes > 0 and list in kinds and any(_has_truth(v, axes - 1) for v in value)
+    )
 
 
 def no_session(name: str) -> RequestError:

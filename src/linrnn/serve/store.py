@@ -16,10 +16,13 @@ from linrnn._files.storage import exclusive, remove, write_atomically
 from linrnn.backbone import Model
 from linrnn.errors import ArgumentError, DataError
 from linrnn.serve.journal import Journal, records
+from linrnn.state import leaves
 from linrnn.streaming import Fed, Sessions, fingerprint
 
 _STATES = re.compile(r"sessions-(\d{8})\.safetensors")
 _JOURNALS = re.compile(r"journal-(\d{8})\.log")
+_NAMED = 1024  # bytes at most for the name, dtype and shape of a tensor in a file
+_HEADERS = 8  # as many bytes again for the fingerprint of the model and the counts
 
 
 class SessionStore:
@@ -40,6 +43,9 @@ class SessionStore:
         self._model, self._limit = model, journal
         self._mark = fingerprint(model)
         self._open = ExitStack()
+        start = leaves(model.init_state(1))
+        #: Bytes that no file of a session exceeds: its numbers, and what names them.
+        self.most = sum(h.nbytes for h in start) + _NAMED * (len(start) + _HEADERS)
         self._kept = folder is not None
         if folder is None:
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory()))

@@ -19,7 +19,7 @@ from linrnn.errors import (
     check_shape,
     show,
 )
-from linrnn.mixers import Mixer, check_timed
+from linrnn.mixers import Mixer, bounding_option, check_timed
 from linrnn.typing import State
 
 Streamable: TypeAlias = Model | Mixer
@@ -170,7 +170,8 @@ def check_tokens(where: str, model: Streamable, x: Tensor) -> None:
     check_token_type(where, x)
     if x.ndim > 1:
         check_shape(where, "x", x.shape, {"time": None}, "Pass one token or a row of them.")
-    bad = ((x < 0) | (x >= (size or 0))).nonzero()
+    ids = x.long()  # compared in eight bits, 256 would wrap to 0
+    bad = ((ids < 0) | (ids >= (size or 0))).nonzero()
     if len(bad):
         place = int(bad[0, 0]) if x.ndim else 0
         token = int(x.flatten()[place])
@@ -210,10 +211,12 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
                 "last input. Train one without bidirectional."
             )
         if not growing and "constant_memory" in mixer.declared:
+            option = bounding_option(mixer)
+            fix = "Choose another" if option is None else f"Give it a {option}"
             raise ArgumentError(
                 f"{where}: model must have a state of fixed size, got {name}: "
-                f"{mixer.declared['constant_memory']}. Give it a window, or ask for growing=True "
-                "where that is an option."
+                f"{mixer.declared['constant_memory']}. {fix}, or ask for growing=True where that "
+                "is an option."
             )
     if model.training and any(_differs_in_training(m) for m in model.modules()):
         raise ArgumentError(
@@ -251,7 +254,8 @@ def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
     Raises:
         DTypeError: text, dates, or other objects.
     """
-    if isinstance(x, np.ndarray):
+    if isinstance(x, (np.ndarray, np.generic)):
+        x = np.asarray(x)  # PyTorch reads no single number of some types, such as uint64
         if x.dtype.kind not in "biufc":
             raise DTypeError(
                 f"{where}: {name} must be numbers, got {show(x, 60)} of dtype {x.dtype}. If all "

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linrnn.errors import ArgumentError, DataError
+from linrnn.errors import ArgumentError, DataError, DTypeError, check_kind, show
 from linrnn.typing import Integer
 
 MAX_PAIRS = 1 << 20
@@ -72,7 +72,13 @@ class Tokenizer(ABC):
         return json.dumps(record, ensure_ascii=False, sort_keys=True) + "\n"
 
     def _check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        array = np.asarray(ids, np.int64).reshape(-1)
+        try:
+            array = np.asarray(ids).reshape(-1)
+        except ValueError:  # rows of several lengths
+            array = np.array([None])
+        if array.size and array.dtype.kind not in "iu":  # a fraction would be rounded
+            raise DTypeError(f"decode: ids must be integers, got {show(ids, 60)}.")
+        array = array.astype(np.int64)
         wrong = array[(array < 0) | (array >= self.vocabulary_size)]
         if len(wrong):
             raise ArgumentError(
@@ -120,12 +126,37 @@ class WholeStream(Stream):
         return ""
 
 
+def as_bytes(
+    text: str | bytes, where: str, offset: int = 0, errors: str = "surrogateescape"
+) -> bytes:
+    """A string in UTF-8, its surrogate escapes as the bytes they stand for; bytes as they are.
+
+    With ``errors="strict"`` a surrogate escape is refused as well.
+
+    Raises:
+        ArgumentTypeError: neither.
+        DataError: half of a pair of UTF-16 is in it; the text says where.
+    """
+    check_kind(where, "text", text, str, bytes)
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode("utf-8", errors)
+    except UnicodeEncodeError as error:
+        place = offset + error.start
+        raise DataError(
+            f"{where}: the text must hold whole characters, got U+{ord(text[error.start]):04X}, "
+            f"half of a pair of UTF-16, at character {place}. Leave it out."
+        ) from error
+
+
 def as_text(text: str | bytes, where: str, offset: int = 0) -> str:
     """A string as it is, bytes as UTF-8.
 
     Raises:
         DataError: they are none; the text says where.
     """
+    check_kind(where, "text", text, str, bytes)
     if isinstance(text, str):
         return text
     try:

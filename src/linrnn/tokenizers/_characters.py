@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linrnn._files.reading import reading
 from linrnn.errors import ArgumentError, DataError
-from linrnn.tokenizers._base import Stream, Tokenizer, as_text
+from linrnn.tokenizers._base import Stream, Tokenizer, as_bytes, as_text
 from linrnn.typing import Integer
 
 
@@ -49,10 +48,7 @@ class ByteTokenizer(Tokenizer):
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
         """A string's bytes in UTF-8; surrogate escapes become the bytes they encode."""
-        if isinstance(text, str):
-            with reading(where, DataError, "be text"):
-                text = text.encode("utf-8", "surrogateescape")
-        return np.frombuffer(text, np.uint8)
+        return np.frombuffer(as_bytes(text, where, offset), np.uint8)
 
     def decode(self, ids: Sequence[int] | Integer[np.ndarray, " time"]) -> str:
         """The bytes read as UTF-8."""
@@ -76,7 +72,7 @@ class CharTokenizer(Tokenizer):
         characters: the vocabulary; its order does not matter, for ids go by code point.
 
     Raises:
-        ArgumentError: no characters.
+        ArgumentError: no characters, or half of one.
 
     Example:
         >>> CharTokenizer("abc").encode("cab").tolist()
@@ -90,6 +86,12 @@ class CharTokenizer(Tokenizer):
         self.vocabulary_size = len(self._points)
         if not self.vocabulary_size:
             raise ArgumentError("CharTokenizer: characters must hold at least one, got none.")
+        halves = self._points[(self._points >= 0xD800) & (self._points <= 0xDFFF)]
+        if len(halves):
+            raise ArgumentError(
+                f"CharTokenizer: characters must be whole, got U+{halves[0]:04X}, half of a pair "
+                "of UTF-16. Leave it out, or take the tokenizer byte."
+            )
 
     def encode(
         self, text: str | bytes, *, where: str = "encode", offset: int = 0

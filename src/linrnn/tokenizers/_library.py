@@ -8,7 +8,7 @@ import numpy as np
 
 from linrnn._files.reading import reading
 from linrnn.errors import ArgumentError, DataError, MissingExtraError, show
-from linrnn.tokenizers._base import MAX_PAIRS, Stream, Tokenizer, as_text
+from linrnn.tokenizers._base import MAX_PAIRS, Stream, Tokenizer, as_bytes, as_text
 from linrnn.typing import Integer
 
 
@@ -104,6 +104,8 @@ class LibraryTokenizer(Tokenizer):
     ) -> Integer[np.ndarray, " time"]:
         """The library's ids, without the special tokens it may add around a text."""
         text = as_text(text, where, offset)
+        if not text.isascii():
+            as_bytes(text, where, offset, errors="strict")  # says of halves of characters where
         with reading(where, DataError, "be text that the tokenizer takes"):
             ids = self._inner.encode(text, add_special_tokens=False).ids
         if text.strip() and not ids:

@@ -9,7 +9,7 @@ import numpy as np
 
 from linrnn._files.reading import reading
 from linrnn.errors import DataError
-from linrnn.tokenizers._base import MAX_PAIRS, Stream, Tokenizer
+from linrnn.tokenizers._base import MAX_PAIRS, Stream, Tokenizer, as_bytes
 from linrnn.tokenizers._characters import ByteStream
 from linrnn.typing import Integer
 
@@ -88,9 +88,7 @@ class WorldTokenizer(Tokenizer):
         self, text: str | bytes, *, where: str = "encode", offset: int = 0
     ) -> Integer[np.ndarray, " time"]:
         """The longest token at each place, from the first byte on."""
-        if isinstance(text, str):
-            with reading(where, DataError, "be text"):
-                text = text.encode("utf-8", "surrogateescape")
+        text = as_bytes(text, where, offset)
         ids, at = [], 0
         while at < len(text):
             for length in (*self._lengths.get(text[at : at + 2], ()), 1):

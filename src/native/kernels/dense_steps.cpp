@@ -189,8 +189,12 @@ struct DenseSteps {
                                      bf16* halves) const {
         const i64 place = step(q, t);
         bf16* parts = at<bf16>(args.parts, place * GATES * n + c);
+        const float* bias = args.bias ? at<const float>(args.bias, c) : nullptr;
+        auto biased = [&](int i, __m512 x) LINRNN_TILES_TARGET {
+            return bias ? _mm512_add_ps(x, get(bias + i * n)) : x;
+        };
         auto logit = [&](int gate) LINRNN_TILES_TARGET {
-            return _mm512_add_ps(get(near + gate * NEAR), get(sums + gate * WIDE * 256));
+            return biased(gate, _mm512_add_ps(get(near + gate * NEAR), get(sums + gate * WIDE * 256)));
         };
         float* state = r.h + q * n + c;
         bf16* inner = args.inner ? at<bf16>(args.inner, place * n + c) : nullptr;
@@ -204,9 +208,8 @@ struct DenseSteps {
             h = _mm512_mul_ps(gate[3], lanes_tanh(kept));
         } else {
             gate[0] = logistic(logit(0)), gate[1] = logistic(logit(1));
-            kept = get(sums + 2 * WIDE * 256);
-            if (args.bias) kept = _mm512_add_ps(kept, get(at<const float>(args.bias, c)));
-            gate[2] = lanes_tanh(_mm512_fmadd_ps(gate[0], kept, get(near + 2 * NEAR)));
+            kept = biased(3, get(sums + 2 * WIDE * 256));
+            gate[2] = lanes_tanh(_mm512_fmadd_ps(gate[0], kept, biased(2, get(near + 2 * NEAR))));
             h = _mm512_fmadd_ps(gate[1], _mm512_sub_ps(get(state), gate[2]), gate[2]);
         }
         set(state, h);

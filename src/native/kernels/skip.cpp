@@ -3,6 +3,7 @@
 // Compiled once for every instruction set: see scan.cpp.
 #include "../rows_by_channel.h"
 #include "../skip_args.h"
+#include "../streamed.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -20,9 +21,21 @@ struct Skip {
         const A *z = row(args.z, args.z_dtype, i, work), *x = row(args.x, args.x_dtype, i, work + n);
         const A* weight = reinterpret_cast<const A*>(args.weight);
         A* y = reinterpret_cast<A*>(args.y) + i * n;
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<A, float>::value)
+            if (n % 16 == 0 && streams(args.rows * n * i64(sizeof(A)), y)) return stream_sum(z, weight, x, y);
+#endif
         LINRNN_INDEPENDENT
         for (i64 c = 0; c < n; ++c) y[c] = z[c] + weight[c] * x[c];
     }
+#ifdef LINRNN_HALF_PRODUCTS
+    LINRNN_BF16_TARGET void stream_sum(const float* z, const float* weight, const float* x, float* y) const {
+        for (i64 c = 0; c < n; c += 16) {
+            const __m512 w = _mm512_loadu_ps(weight + c), before = _mm512_loadu_ps(z + c);
+            _mm512_stream_ps(y + c, _mm512_fmadd_ps(w, _mm512_loadu_ps(x + c), before));
+        }
+    }
+#endif
     void backward(i64 i, A* work, A* parts) const {
         const A *x = row(args.x, args.x_dtype, i, work), *weight = reinterpret_cast<const A*>(args.weight);
         const A* into = reinterpret_cast<const A*>(args.y) + i * n;
@@ -32,7 +45,7 @@ struct Skip {
             to[c] = weight[c] * into[c];
             parts[c] += into[c] * x[c];
         }
-        write(args.grad_x, args.x_dtype, i * n, n, to);
+        if (args.grad_x) write(args.grad_x, args.x_dtype, i * n, n, to);
         write(args.grad_z, args.z_dtype, i * n, n, into);
     }
 

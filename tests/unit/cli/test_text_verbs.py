@@ -1,5 +1,6 @@
 """The verbs generate, stream and export, on tiny trained models."""
 
+import json
 import os
 import signal
 import subprocess
@@ -95,13 +96,45 @@ def test_generate_goes_on_from_a_state(lm, capsys, tmp_path):
     assert capsys.readouterr().out == whole
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("form", ["words", "json"])
+def test_generate_keeps_its_state_at_a_signal_and_says_what_it_has_read(
+    char_lm, tmp_path, capsys, monkeypatch, number, form
+):
+    """Text that a state has read and nobody has seen would be lost."""
+    draw, drawn = TokenStream.draw, []
+
+    def stopping(stream, *arguments):
+        if len(drawn) == 7:
+            os.kill(os.getpid(), number)
+        drawn.append(draw(stream, *arguments))
+        return drawn[-1]
+
+    monkeypatch.setattr(TokenStream, "draw", stopping)
+    options = ["--prompt", "the", "--temperature", "0", "--state", str(tmp_path / "s")]
+    options += ["--json"] if form == "json" else []
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        assert main(["generate", str(char_lm), "--max-new-tokens", "900", *options]) == 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    monkeypatch.undo()
+    out = capsys.readouterr().out
+    text = json.loads(out)["texts"][0]["text"] if form == "json" else out
+    stream = TokenStream(load_model(char_lm)[0])
+    stream.load(tmp_path / "s")
+    assert len(text) == len(drawn) == 7
+    assert stream.steps == len("the") + 7
+
+
 def test_generate_continues_several_prompts(lm, capsys):
     arguments = ["--max-new-tokens", "5", "--temperature", "0"]
     alone = []
-    for prompt in ("the cat", "a"):
+    for prompt in ("the cat", "a", "\n"):
         main(["generate", str(lm), "--prompt", prompt, *arguments])
         alone.append(f"--- {prompt!r}\n{capsys.readouterr().out}\n")
-    assert main(["generate", str(lm), "--prompt", "the cat", "--prompt", "a", *arguments]) == 0
+    prompts = ["--prompt", "the cat", "--prompt", "a", "--prompt", ""]  # "" begins after a newline
+    assert main(["generate", str(lm), *prompts, *arguments]) == 0
     assert capsys.readouterr().out == "".join(alone)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from linrnn import SequenceModel, mixers
 from linrnn.errors import ArgumentError, DataError
+from linrnn.quantization import quantize
 from linrnn.state import flatten
 from linrnn.streaming import read
 
@@ -304,6 +305,9 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     for export in (export_step, export_sequence):
         with pytest.raises(ArgumentError, match="opset must be in 18 to 23, got 17"):
             export(mixers.build("lru", D), path, opset=17)
+        for bits in (8, 4):
+            with pytest.raises(ArgumentError, match="weights must be floating-point numbers"):
+                export(quantize(SequenceModel(D, 2, d_model=32, n_layers=1).eval(), bits), path)
     assert not path.exists()
 
 

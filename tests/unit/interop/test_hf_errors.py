@@ -17,7 +17,11 @@ from linrnn.errors import (  # noqa: E402
     ShapeError,
     UnknownNameError,
 )
-from linrnn.interop.hf import LinrnnConfig, LinrnnForCausalLM  # noqa: E402
+from linrnn.interop.hf import (  # noqa: E402
+    LinrnnConfig,
+    LinrnnForCausalLM,
+    LinrnnForTokenClassification,
+)
 
 pytestmark = pytest.mark.unchecked
 
@@ -221,3 +225,29 @@ def test_generate_says_what_it_cannot_do():
         small(mixer="attention").generate(IDS, max_new_tokens=2, cache_implementation="static")
     with pytest.raises(ValueError, match=r"only supported for batch_size = 1"):
         model.generate(IDS, max_new_tokens=2, assistant_model=small(), pad_token_id=7)
+
+
+LABELS = {
+    "of another length": (ShapeError, lambda ids: ids[:, :2]),
+    "of one row": (ShapeError, lambda ids: ids[0]),
+    "fractions": (DTypeError, lambda ids: ids.float()),
+    "truth values": (DTypeError, lambda ids: ids > 1),
+    "a list": (DTypeError, lambda ids: ids.tolist()),
+    "outside": (ArgumentError, lambda ids: ids + 100),
+    "negative": (ArgumentError, lambda ids: ids - 50),
+}
+
+
+@pytest.mark.parametrize(("error", "labels"), LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("kind", [LinrnnForCausalLM, LinrnnForTokenClassification])
+@pytest.mark.parametrize("name", ["labels", "shift_labels"])
+def test_labels_that_are_none(kind, name, error, labels):
+    if name == "shift_labels" and kind is not LinrnnForCausalLM:
+        pytest.skip("takes no labels that are shifted")
+    model = kind(LinrnnConfig(vocab_size=7, mixer="mingru", d_model=4, n_layers=1, num_labels=7))
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    with pytest.raises(error, match="labels must"):
+        model(ids, **{name: labels(ids)})
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        loss = model.eval()(ids, **{name: ids.to(dtype)}).loss
+        assert torch.equal(loss, model(ids, **{name: ids}).loss)

@@ -9,13 +9,22 @@ import torch.nn.functional as F
 transformers = pytest.importorskip("transformers")
 
 from linrnn import mixers  # noqa: E402
-from linrnn.interop.hf import LinrnnCache, LinrnnConfig, LinrnnForCausalLM  # noqa: E402
+from linrnn.interop.hf import (  # noqa: E402
+    LinrnnCache,
+    LinrnnConfig,
+    LinrnnForCausalLM,
+    to_tokenizer,
+)
 from linrnn.state import leaves, n_floats  # noqa: E402
+from linrnn.tokenizers import CharTokenizer  # noqa: E402
+
+CLOSE = 1e-5  # float32, outputs near 1
 
 
 def lively(mixer="mingru", **options):
     """A model whose every part matters: some mixers begin with an output of zero."""
-    config = LinrnnConfig(vocab_size=13, mixer=mixer, d_model=8, n_layers=2, **options)
+    sizes = {"vocab_size": 13, "d_model": 8, "n_layers": 2}
+    config = LinrnnConfig(mixer=mixer, **{**sizes, **options})
     model = LinrnnForCausalLM(config)
     with torch.no_grad():
         for p in model.parameters():
@@ -106,6 +115,37 @@ def test_generation_with_the_cache_is_that_without(mixer, options):
     cached = model.generate(ids, **kwargs)
     assert torch.equal(cached, model.generate(ids, **kwargs, use_cache=False))
     assert cached.shape[1] == 10
+
+
+TEXTS = {**GENERATION, "sampled": {"do_sample": True, "top_k": 1}, "lookup": {"do_sample": False}}
+TEXTS["lookup"]["prompt_lookup_num_tokens"] = 2
+
+
+@pytest.mark.parametrize("options", TEXTS.values(), ids=TEXTS)
+def test_every_way_of_writing_takes_the_tokenizer_of_stop_strings(options):
+    """Loops of ``generate`` hand on their own keywords with those of the model."""
+    tokenizer = to_tokenizer(CharTokenizer("abcdefghijklm"))
+    model, ids = lively(vocab_size=13), tokens(1, 4)
+    kwargs = {**options, "max_new_tokens": 8, "pad_token_id": 13}
+    plain = model.generate(ids, **kwargs)[0, 4:]
+    stop = tokenizer.decode(plain[3:5])
+    ended = model.generate(ids, **kwargs, stop_strings=[stop], tokenizer=tokenizer)[0, 4:]
+    if "num_beams" not in options:  # a beam that ends may be another one
+        end = next(n for n in range(1, 9) if stop in tokenizer.decode(plain[:n]))
+        assert ended.tolist() == plain[:end].tolist()
+
+
+def test_a_copied_cache_goes_on_with_gradients():
+    model, ids = lively("mamba,attention"), tokens(2, 5)
+    whole, cache = model(ids), model(ids[:, :3]).past_key_values
+    for copied in (copy.deepcopy(cache), copy.deepcopy({"a": cache})["a"], cache):
+        rest = model(ids[:, 3:], past_key_values=copied)
+        torch.testing.assert_close(rest.logits, whole.logits[:, 3:], rtol=0, atol=CLOSE)
+        slopes = [
+            torch.autograd.grad(y[:, -1].sum(), model.model.encoder.weight, retain_graph=True)
+            for y in (rest.logits, whole.logits)
+        ]
+        torch.testing.assert_close(*slopes, rtol=0, atol=10 * CLOSE)
 
 
 def test_sampling_depends_on_the_seed_alone():

@@ -1,10 +1,11 @@
-"""DPFP against numbers by hand and its definition."""
+"""Feature maps against numbers by hand and their definitions."""
 
 import pytest
 import torch
 
 from linrnn.errors import ArgumentError
-from linrnn.nn import LearnedFeatures, dpfp
+from linrnn.nn import LearnedFeatures, dpfp, second_powers
+from linrnn.nn.features import second_taylor
 
 
 def test_dpfp_by_hand():
@@ -34,3 +35,12 @@ def test_learned_features_start_as_published_and_take_a_float32_in_half_precisio
     product = LearnedFeatures(3, "product", dtype=torch.bfloat16)
     assert product(x).dtype == torch.float32
     torch.testing.assert_close(product(x), product.float()(x))
+
+
+def test_second_powers_make_products_of_keys_powers():
+    q, k = torch.randn(2, 5, 7, dtype=torch.float64)
+    product = (q * k).sum(-1)
+    powers = second_powers(q, 0.5) * second_powers(k, 0.5)
+    torch.testing.assert_close(powers.sum(-1), product**2 / 4)
+    polynomial = second_taylor(q) * second_taylor(k)
+    torch.testing.assert_close(polynomial.sum(-1), 1 + product + product**2 / 2)

@@ -71,6 +71,11 @@ MOST = {
     "layer, rwkv7": (7, 17, 19, 54),
     "layer, hgrn": (2, 13, 4, 47),
     "layer, mlstm": (8, 20, 20, 62),
+    "layer, mesa_net": (127, 22, 267, 66),  # 30 times a read of the memory and a round, twice
+    "layer, slice_cde": (1, 14, 2, 23),
+    "layer, momentum_delta_net": (9, 136, 18, 395),
+    "layer, based": (5, 8, 13, 27),
+    "layer, rebased": (7, 8, 17, 34),
 }
 
 

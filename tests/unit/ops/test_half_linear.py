@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from linrnn.mixers import MinGRU
+import linrnn
 from linrnn.ops import use_backend
 from linrnn.ops.half_linear import (
     available,
@@ -189,20 +189,32 @@ def test_watched_and_replaced_layers_are_called():
     assert calls == ["hook", "replaced"]
 
 
+#: Layers, and maps of theirs with a sequence.
+LEARN = {
+    "mingru": ["in_proj"],
+    "mamba2": ["in_proj", "out_proj"],
+    "gated_delta_net": ["qkv.heads.proj", "out.out_proj"],
+    "gla": ["out.out_proj"],
+    "rwkv4": ["key", "value", "receptance", "output"],
+}
+
+
 @needs_tiles
-def test_a_layer_learns_with_it():
+@pytest.mark.parametrize("name", LEARN)
+def test_layers_learn_with_it(name):
     torch.manual_seed(0)
-    mixer = MinGRU(128)
-    x = drawn(4, 128, 128)
+    mixer = linrnn.mixers.build(name, 128, {})
     with autocast():
-        y, _ = mixer(x)
-    y.sum().backward()
-    slope = mixer.in_proj.weight.grad
-    assert slope.dtype is torch.float32
-    assert not torch.equal(slope, slope.bfloat16().float())
+        y, _ = mixer(drawn(4, 128, 128))
+    y.float().square().sum().backward()
+    for path in LEARN[name]:
+        slope = mixer.get_submodule(path).weight.grad
+        assert slope.dtype is torch.float32
+        assert not torch.equal(slope, slope.bfloat16().float()), path
 
 
-CASTS = [(1, 1 << 16), (3, 70_001), (1, 200_003)]
+#: The last one is larger than caches, and so is written past them.
+CASTS = [(1, 1 << 16), (3, 70_001), (1, 200_003), (5, 700_001)]
 
 
 @needs_tiles
@@ -214,6 +226,8 @@ def test_casts_give_the_numbers_of_pytorch(shape):
     y = half_cast(x, torch.bfloat16)
     torch.testing.assert_close(y, x.bfloat16(), rtol=0, atol=0, equal_nan=True)
     assert torch.equal(half_cast(y[:, 4:], torch.float32), y[:, 4:].float())
+    back = half_cast(y.contiguous(), torch.float32)
+    torch.testing.assert_close(back, y.float(), rtol=0, atol=0, equal_nan=True)
     assert torch.equal(half_cast(x.mT[4:], torch.bfloat16), x.mT[4:].bfloat16())
 
 

@@ -203,7 +203,7 @@ def product_calls(dtype):
     """Products with generated kernels, and arguments for them."""
     from linrnn.mixers import linoss, lru
     from linrnn.mixers._families import log_decay, mlstm, ssd
-    from linrnn.nn import heads
+    from linrnn.nn import features, heads
     from linrnn.ops import gated_norm
     from linrnn.ops.conv import token_mix
     from linrnn.ops.linear import skip
@@ -238,6 +238,9 @@ def product_calls(dtype):
         "add_skip": (skip._PRODUCT, [x, weight, z]),
         "token_mix": (mix, [x, past, mu, None, None, dtype]),
         "token_mix, moved": (mix, [x, past, mu, rows(3, *batch, width), reset, dtype]),
+        "second_powers": (features._POWERS, [rows(*batch, 3, 5), False, 0.7, 1.3]),
+        "second_taylor": (features._POWERS, [rows(*batch, 3, 17), True, 0.7, 1.0]),
+        "second_powers of one": (features._POWERS, [rows(*batch, 1), False, 0.7, 1.3]),
         "l2_normalise": (heads._LENGTHS, [rows(*batch, 3, 4), 1e-6]),
         "rates": (rates._product, [x, rows(*batch, 3), channels(3), channels(3), rates, 3, 4]),
         "decays": (decays._product, [x, bias, channels(3), decays, 3, 4]),
@@ -296,6 +299,44 @@ result = error("triton"), error("reference")
         TRITON_INTERPRET="1",
     )
     assert ours <= 10 * plain + 1e-6
+
+
+@needs_triton
+def test_rounds_of_conjugate_gradients_are_those_of_operators(warm):
+    """Some systems are solved before others, and one has no number."""
+    worst, rounds, plain_rounds, none = warm(
+        """
+import torch
+from linrnn.ops import use_backend
+from linrnn.ops.matrix.ridge_solve import ridge_solve
+
+torch.manual_seed(4)
+q, k = torch.randn(2, 2, 5, 3, 6, dtype=torch.float64)
+q[:, 2], q[1, 4, :, 1:] = 0, 0
+g, beta, ridge = -torch.rand(2, 5, 3), torch.rand(2, 5, 3), 0.3 + torch.rand(3, 6)
+leaves = [x.double().requires_grad_() for x in (q, k, beta, g, ridge, torch.zeros(2, 3, 6, 6))]
+reset = torch.rand(2, 5) < 0.2
+
+def solved(backend):
+    with use_backend(backend):
+        x, residual, rounds = ridge_solve(*leaves, reset, 4)
+        grads = torch.autograd.grad(x.square().sum(), leaves)
+    return rounds, x.detach(), *grads
+
+(rounds, *ours), (plain_rounds, *plain) = solved("triton"), solved("reference")
+worst = max(((a - b).abs() / (1 + b.abs())).max().item() for a, b in zip(ours, plain))
+leaves[0].data[0, 3, 1, 0] = float("nan")
+with use_backend("triton"), torch.no_grad():
+    x, *_ = ridge_solve(*leaves, reset, 4)
+wrong = x.isnan().any(-1).nonzero().tolist()
+result = worst, rounds.tolist(), plain_rounds.tolist(), wrong
+""",
+        TRITON_INTERPRET="1",
+    )
+    assert worst < 1e-9
+    assert rounds == plain_rounds
+    assert {round for row in rounds for step in row for round in step} >= {0, 4}
+    assert none == [[0, 3, 1]]
 
 
 @needs_triton

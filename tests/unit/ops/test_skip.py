@@ -59,6 +59,21 @@ def test_steps_and_views_are_their_equation():
     assert add_skip(z[:0], weight, x[:0]).shape == (0, 75, 37)
 
 
+@each_backend
+@pytest.mark.parametrize("channels", [160, 161])
+def test_outputs_larger_than_caches_are_those_of_their_parts(backend, channels):
+    z, weight, x = arguments(torch.float32, 8, 1030, channels)
+    threads = torch.get_num_threads()
+    with use_backend(backend):
+        parts = [add_skip(z[i : i + 1], weight, x[i : i + 1]) for i in range(8)]
+        try:
+            for count in (1, 3):
+                torch.set_num_threads(count)
+                assert torch.equal(add_skip(z, weight, x), torch.cat(parts))
+        finally:
+            torch.set_num_threads(threads)
+
+
 def test_derivatives_of_second_order():
     leaves = [t.requires_grad_() for t in arguments(torch.float32, 1, 5, 4)]
     (slope,) = torch.autograd.grad(add_skip(*leaves).square().sum(), leaves[1], create_graph=True)

@@ -109,6 +109,18 @@ def test_a_snapshot_goes_on_elsewhere(client, runs):
         assert ask.get("/sessions").json()["ids"] == ["b"]
 
 
+def test_a_snapshot_is_restored_whatever_the_limit_of_a_request(client):
+    """A service takes back what it handed out; more than a state is still too much."""
+    with client(limits=Limits(body=64)) as ask:
+        ask.post("/sessions", json={"id": "a"})
+        ask.post("/sessions/a/feed", json={"x": [[1.0]]})
+        data = ask.get("/sessions/a/snapshot").content
+        assert len(data) > 64
+        assert ask.post("/sessions/b/restore", content=data).json()["steps"] == 1
+        assert ask.post("/sessions/c/restore", content=data * 1000).status_code == 413
+        assert ask.get("/sessions").json()["ids"] == ["a", "b"]
+
+
 @pytest.mark.parametrize("ending", ["clean", "crash"])
 def test_states_outlive_the_service(client, stream, tmp_path, ending, runs):
     """A crash leaves what was read at the start, and the journal: here it is put back."""
@@ -202,6 +214,31 @@ def test_limits_are_kept(client):
         assert ask.post("/sessions/a/feed", json={"x": [[1.0]] * 4}).status_code == 413
         assert ask.post("/sessions/a/feed", content=b" " * 3000).status_code == 413
         assert ask.get("/sessions/a").json()["steps"] == 0
+
+
+TRUTH = [
+    "[true]",
+    "[[1], [true]]",
+    "[[true], [1.5]]",
+    "[[false]]",
+    "true",
+    "[1.0, false]",
+    "[[[true]]]",
+]
+
+
+@pytest.mark.parametrize("x", TRUTH)
+def test_a_truth_value_is_no_number(client, x):
+    """A session whose input has one is not fed; the others of the request are."""
+    with client() as ask:
+        ask.post("/sessions", json={"ids": ["a", "b"]})
+        assert ask.post("/sessions/a/feed", content=f'{{"x": {x}}}').status_code == 400
+        for fine in ("[1.0]", "[[1.0]]", "[[1.0], [2.0]]"):
+            body = f'{{"ids": ["a", "b"], "x": [{x}, {fine}]}}'
+            answer = ask.post("/sessions/feed", content=body).json()
+            assert [error["id"] for error in answer["errors"]] == ["a"]
+        assert ask.get("/sessions/a").json()["steps"] == 0
+        assert ask.get("/sessions/b").json()["steps"] == 4
 
 
 def test_wrong_requests_say_so(client):

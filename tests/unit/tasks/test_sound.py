@@ -1,6 +1,8 @@
 """The task `sound`, and what a model of it says."""
 
 import math
+import os
+import signal
 import wave
 
 import numpy as np
@@ -11,7 +13,7 @@ from made_data import wav, write_audio, write_tar
 from linrnn import sound
 from linrnn.cli import main
 from linrnn.errors import ArgumentError, DataError, UnknownNameError
-from linrnn.generation import generate
+from linrnn.generation import TokenStream, generate
 from linrnn.tasks.sound import Sound, SoundOptions
 from linrnn.train import Config, ModelConfig, TrainConfig, load_model, run
 
@@ -156,6 +158,26 @@ def test_generate_writes_a_sound(trained, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.unchecked
+def test_a_signal_leaves_the_sound_that_the_state_has_read(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draw, drawn = TokenStream.draw, []
+
+    def stopping(stream, *arguments):
+        if len(drawn) == 30:
+            os.kill(os.getpid(), signal.SIGINT)
+        drawn.append(draw(stream, *arguments))
+        return drawn[-1]
+
+    monkeypatch.setattr(TokenStream, "draw", stopping)
+    assert main(["generate", str(trained / "run"), "--seed", "1", "--state", "s"]) == 130
+    np.testing.assert_allclose(heard("generated.wav"), sound.decode(np.array(drawn)), atol=2**-15)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    stream = TokenStream(load_model(trained / "run")[0])
+    stream.load("s")
+    assert stream.steps == 1 + len(drawn)
+
+
 def test_generate_says_what_sound_has_not(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (["--stop", "x"], ["--prompt", "a.wav", "--prompt", "b.wav"]):

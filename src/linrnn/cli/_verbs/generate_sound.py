@@ -1,12 +1,14 @@
 """New sound of a trained model, as a file to listen to."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from linrnn import sound
+from linrnn._process.signals import interrupt, stop_signals
 from linrnn.cli._line.output import answer, row
 from linrnn.errors import ArgumentError, show
 from linrnn.generation import TokenStream, generate
@@ -45,15 +47,25 @@ def write_sound(model: Any, task: Any, args: argparse.Namespace, options: dict[s
     if not len(prompt) and stream.last is None:
         prompt = np.array([sound.silence(task.coding)])
     count = task.rate if args.max_new_tokens is None else args.max_new_tokens
-    codes = []
+    codes: list[int] = []
     try:
-        for code in generate(stream, prompt, count, **options):
-            codes.append(code)
+        with stop_signals(interrupt):
+            for code in generate(stream, prompt, count, **options):
+                codes.append(code)
+    except KeyboardInterrupt:  # the state has read these samples, so whoever goes on needs them
+        if codes:
+            _write(path, codes, task)
+        raise
     finally:
         if args.state is not None:
             stream.save(args.state)
+    _write(path, codes, task)
+    return 0
+
+
+def _write(path: Path, codes: Sequence[int], task: Any) -> None:
+    """Write samples, and say so."""
     sound.write_wav(path, sound.decode(np.array(codes, int), task.coding), task.rate)
     seconds = len(codes) / task.rate
     row(f"{path}: {seconds:.3g} s of sound, {task.rate:,} samples a second\n")
     answer(lambda: {"file": path, "seconds": seconds, "rate": task.rate})
-    return 0

@@ -12,7 +12,7 @@ from linrnn.backbone import SequenceModel
 from linrnn.generation import TokenIds, TokenStream
 from linrnn.learn._parts.base import Learner
 from linrnn.learn._parts.session import LearningSession
-from linrnn.streaming.input import check_finite, check_tokens
+from linrnn.streaming.input import as_tokens, check_finite, check_tokens
 from linrnn.typing import Float
 
 
@@ -67,9 +67,7 @@ class LearningText(LearningSession):
             ArgumentError: a token outside the vocabulary, with its position.
             NonFiniteError: see `LearningSession`.
         """
-        ids = torch.as_tensor(tokens)
-        check_tokens("LearningText", self.model, ids)
-        ids = ids.reshape(-1).to(self.model.head.weight.device, torch.long)
+        ids = as_tokens("LearningText", self.model, tokens)
         if not len(ids):
             return torch.empty(0)
         nats, target = [], ids

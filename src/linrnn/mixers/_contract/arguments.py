@@ -112,6 +112,16 @@ def check_split(layer: Any) -> None:
         refuse(f"{name}.forward", what, fix)
 
 
+def bounding_option(mixer: object) -> str | None:
+    """The option that gives a state that grows a constant size; None where there is none.
+
+    It is what limits the steps that a layer sees, and by default it does not.
+    """
+    options = inspect.signature(type(mixer)).parameters
+    sights = [name for name in ("window", "chunk") if name in options]
+    return next((name for name in sights if options[name].default is None), None)
+
+
 def check_timed(where: str, dt: object, mixers: Iterable[Any]) -> None:
     """Raise `ArgumentError` for times that no mixer, or no model, would read."""
     if dt is not None and not any(mixer.timed for mixer in mixers):

@@ -9,7 +9,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import Heads
-from linrnn.nn.heads import head_norm
+from linrnn.nn.head_norm import head_norm
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, integer, real
 

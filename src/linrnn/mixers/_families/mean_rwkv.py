@@ -116,11 +116,18 @@ class MeanRWKV(Mixer):
         k, v, r = self._project(x, state, reset)
         start = state["mean"], state["log_norm"]
         inputs = {"k": k, "v": v, "r": r, **self._constants()}
-        y, final = cell_scan(self.cell, **inputs, state=start, reset=reset)
+        y, final = self._scan(inputs, start, reset)
         last = dict(zip(("mean", "log_norm"), final, strict=True))
         if self.token_shift:
             last["shift"] = last_inputs(x, state["shift"], reset)
         return call_linear(self.output, in_dtype_of(self.output.weight, y)), last
+
+    def _scan(
+        self, inputs: dict[str, Any], start: tuple[Tensor, Tensor], reset: Tensor | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The cell along time, which some have a kernel for."""
+        y, (mean, log_norm) = cell_scan(self.cell, **inputs, state=start, reset=reset)
+        return y, (mean, log_norm)
 
     def _constants(self) -> dict[str, Any]:
         """Those of the cell."""

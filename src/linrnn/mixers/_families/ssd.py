@@ -15,6 +15,7 @@ from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softp
 from linrnn.nn.heads import reads_half, whole_sequence
 from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.gated_norm import gated_norm
+from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.scale_heads import scale_heads
 
 
@@ -141,7 +142,8 @@ class SSD(Mixer):
         widths = [linear, linear] if linear else []
         widths += [self.d_ssm, self.d_mixed, self.n_heads]
         widths += [self.d_more * self.n_heads] if self.d_more else []
-        parts = list(self.in_proj(x.to(self.in_proj.weight.dtype)).split(widths, -1))
+        projected = call_linear(self.in_proj, x.to(self.in_proj.weight.dtype))
+        parts = list(projected.split(widths, -1))
         more = parts.pop().unflatten(-1, (self.n_heads, -1)) if self.d_more else None
         *linear_parts, z, u, dt = parts
         if self.row_scales:
@@ -161,7 +163,7 @@ class SSD(Mixer):
         read = read.to(z.dtype)
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
-        return self.out_proj(read), {**memories, "conv": past}
+        return call_linear(self.out_proj, read), {**memories, "conv": past}
 
     def _written(self, s: Tensor, dt: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logarithms of decays, and values, of inputs (B, T, d_ssm) and steps (B, T, H)."""

@@ -42,13 +42,13 @@ def forward(
     keep: bool,
 ) -> tuple[Tensor, ...]:
     """Outputs and final states; with ``keep`` also the gates, and what is inside of them."""
-    sums, inner_bias = _biases(input_bias, bias, c0)
-    parts = F.linear(x, weight, None if sums is None else sums.to(_HALF))  # (B, T, gates * D)
-    parts, (h0, *cells) = dense(parts), all_dense(_present(h0, c0))
+    # the biases are added where logits are read: PyTorch's product would begin with a copy of them
+    parts, (h0, *cells) = dense(F.linear(x, weight)), all_dense(_present(h0, c0))
     y = torch.empty((*x.shape[:2], h0.shape[1]), dtype=_HALF)
     inner = [torch.empty_like(y)] if keep else []
     last = [torch.empty_like(h) for h in (h0, *cells)]
-    _run(matrix, inner_bias, parts, inner, y, [h0, *cells], last, reset)
+    biases = _biases(input_bias, bias, c0)
+    _run(matrix, biases, parts, inner, y, [h0, *cells], last, reset)
     return (y, *last, parts, *inner) if keep else (y, *last)
 
 
@@ -111,17 +111,14 @@ def _present(h: Tensor, c: Tensor | None) -> list[Tensor]:
     return [h] if c is None else [h, c]
 
 
-def _biases(
-    input_bias: Tensor | None, bias: Tensor | None, c0: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """The biases that are added before the steps, and inside of the last gate of a GRU."""
+def _biases(input_bias: Tensor | None, bias: Tensor | None, c0: Tensor | None) -> Tensor | None:
+    """The biases of each logit, and last, of a GRU, the one inside of its third, (4 * D,)."""
     if input_bias is None or bias is None:
-        return None, None
+        return None
     if c0 is not None:
-        return input_bias + bias, None
+        return dense(input_bias + bias)
     outer = len(bias) // 3 * 2
-    sums = torch.cat([input_bias[:outer] + bias[:outer], input_bias[outer:]])
-    return sums, dense(bias[outer:])
+    return torch.cat([input_bias[:outer] + bias[:outer], input_bias[outer:], bias[outer:]])
 
 
 def _of_matrix(

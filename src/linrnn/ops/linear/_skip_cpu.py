@@ -25,13 +25,20 @@ def forward(z: Tensor, weight: Tensor, x: Tensor) -> tuple[Tensor]:
 
 def backward(z: Tensor, weight: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of all three."""
-    grad_z, grad_x = torch.empty(z.shape, dtype=z.dtype), torch.empty(x.shape, dtype=x.dtype)
-    channels = weight.numel()
+    grad_x = torch.empty(x.shape, dtype=x.dtype)
+    return *without_x(z, weight, x, grad, grad_x), grad_x
+
+
+def without_x(
+    z: Tensor, weight: Tensor, x: Tensor, grad: Tensor, grad_x: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of ``z`` and ``weight``; that of ``x`` is written where there is room for it."""
+    grad_z, channels = torch.empty(z.shape, dtype=z.dtype), weight.numel()
     parts = native.parts_of(z.numel() // max(1, channels) // 32)
     sums = torch.zeros(parts, channels, dtype=torch.float64)
-    ends = parts, grad_z.data_ptr(), grad_x.data_ptr(), sums.data_ptr()
+    ends = parts, grad_z.data_ptr(), native.pointer(grad_x), sums.data_ptr()
     _run(z, weight, x, dense(grad), True, *ends)
-    return grad_z, sums.sum(0).to(weight.dtype), grad_x
+    return grad_z, sums.sum(0).to(weight.dtype)
 
 
 def _run(z: Tensor, weight: Tensor, x: Tensor, y: Tensor, *ends: int) -> None:

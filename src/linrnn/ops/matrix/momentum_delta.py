@@ -213,8 +213,10 @@ def momentum_scan(
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
     write, erase = solved.split([v.shape[-1], 2 * K], -1)
     answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)
-    scores = weights[..., 2:] * (q @ k.mT)
-    at_end = torch.stack([weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]], -1)
+    scores = (q @ k.mT) * weights[..., 2:]
+    of_S, of_M, of_momentum = weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]
+    at_end = torch.stack([of_S, of_M, torch.zeros_like(of_S), of_momentum], -1)
+    at_end = at_end.unflatten(-1, (2, 2))  # of S and M what the chunk makes of both
     keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
     steps = (write, erase, answers, scores, at_end, keys)
     o, S, M = chunks.walk(S, M, steps)
@@ -279,40 +281,41 @@ class _Chunks:
             self.places, self.back = (torch.tensor(z, device=x.device) for z in (places, back))
 
     def cut(self, z: Tensor, fill: float) -> Tensor:
-        """``z`` (B, T, ...) as (rows, C, ...)."""
+        """``z`` (B, T, ...) as (rows, C, ...), the first chunk of every sequence first."""
         more = 1 if self.places is not None else self.counts[0] * self.size - self.time
-        z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, more), value=fill)
+        if more:
+            z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, more), value=fill)
         z = z if self.places is None else z.index_select(1, self.places)
-        rows: Tensor = z.unflatten(1, (sum(self.counts), self.size)).flatten(0, 1)
-        return rows
+        rows: Tensor = z.unflatten(1, (sum(self.counts), self.size)).transpose(0, 1)
+        return rows.flatten(0, 1)
 
     def walk(self, S: Tensor, M: Tensor, steps: Tensors) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs (B, T, H, V), and the memories that go from chunk to chunk at last."""
-        if self.back is None:
-            steps = tuple(
-                z.unflatten(0, (self.batch, self.counts[0])) for z in steps
-            )  # (B, count, H, ...)
-            chunks, S, M = _walk(S, M, steps)
-            o = torch.stack(chunks, 1).transpose(2, 3)  # (B, count, C, H, V)
-            return o.flatten(1, 2)[:, : self.time], S, M
+        (seqs, heads), batch = S.shape[:2], self.batch
+        both = torch.cat([S, M], -2).flatten(0, 1)  # (seqs H, 2 K, V)
+        rows = (sum(self.counts), batch)
+        steps = tuple(z.unflatten(0, rows).flatten(1, 2) for z in steps)  # (count, B H, ...)
         outputs: list[Tensor] = []
         finals, begin = [], 0
         for s, count in enumerate(self.counts):
-            steps_of_chunk = tuple(z[None, begin : begin + count] for z in steps)
-            chunks, *last = _walk(S[s : s + 1], M[s : s + 1], steps_of_chunk)
-            outputs, begin = outputs + chunks, begin + count
-            finals.append(last)
-        o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (1, count C, H, V)
-        S, M = (torch.cat(parts) for parts in zip(*finals, strict=True))
-        return o.index_select(1, self.back), S, M
+            state = both if self.back is None else both[s * heads : (s + 1) * heads]
+            chunks, state = _walk(state, tuple(z[begin : begin + count] for z in steps))
+            outputs += [o.unflatten(0, (batch, heads)) for o in chunks]
+            begin += count
+            finals.append(state)
+        o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (B, count C, H, V)
+        o = o[:, : self.time] if self.back is None else o.index_select(1, self.back)
+        final = finals[0] if len(finals) == 1 else torch.cat(finals)
+        S, M = final.unflatten(0, (seqs, heads)).chunk(2, -2)
+        return o, S, M
 
 
-def _walk(S: Tensor, M: Tensor, steps: Tensors) -> tuple[list[Tensor], Tensor, Tensor]:
+def _walk(both: Tensor, steps: Tensors) -> tuple[list[Tensor], Tensor]:
     outputs = []
-    for one in zip(*(z.unbind(1) for z in steps), strict=True):
-        o, S, M = _chunk(S, M, *one)
+    for one in zip(*(z.unbind(0) for z in steps), strict=True):
+        o, both = _chunk(both, *one)
         outputs.append(o)
-    return outputs, S, M
+    return outputs, both
 
 
 def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -334,16 +337,15 @@ def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _chunk(
-    S: Tensor, M: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor,
-    at_end: Tensor, keys: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The reads of a chunk, and both memories after it."""
-    both = torch.cat([S, M], -2)  # (B, H, 2 K, V)
-    written = write - erase @ both
-    o = answers @ both + scores @ written
-    S_new, M_new = (keys.mT @ written).chunk(2, -2)
-    of_S, of_M, inside = at_end[..., None, None].unbind(-3)
-    return o, of_S * S + of_M * M + S_new, inside * M + M_new
+    both: Tensor, write: Tensor, erase: Tensor, answers: Tensor, scores: Tensor, at_end: Tensor,
+    keys: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The reads (B H, C, V) of a chunk, and both memories (B H, 2 K, V) after it."""
+    written = torch.baddbmm(write, erase, both, alpha=-1)
+    o = torch.baddbmm(answers @ both, scores, written)
+    S_and_M = both.unflatten(1, (2, both.shape[1] // 2)).flatten(2)  # (B H, 2, K V)
+    decayed = (at_end @ S_and_M).view(both.shape)
+    return o, torch.baddbmm(decayed, keys.mT, written)
 
 
 def momentum_step(

@@ -5,14 +5,17 @@ with vectors alone, and `linrnn.ops.outer_scan` computes those of all steps at o
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from linrnn.cells import fold, spread
 from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import through_definition
 from linrnn.compute.modes import may_look, transformed
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 
@@ -37,6 +40,16 @@ def _matrix_product(x: Tensor, H: Tensor, ridge: Tensor) -> Tensor:
 
 
 _PRODUCTS: dict[str, Callable[..., Tensor]] = {"scan": _scan_product, "matrix": _matrix_product}
+
+
+def _without_ridge(kind: str, system: Sequence[Any]) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """``x`` to ``H x``, what is the same for all x computed once; and the ridge."""
+    if kind == "matrix":
+        H, ridge = system
+        return lambda x: (H @ x[..., None]).squeeze(-1), ridge
+    k, beta, g, ridge, state, reset = system
+    values = beta[..., None] * k
+    return lambda x: outer_scan(x, k, values, g, state, reset=reset)[0], ridge
 
 
 def _shapes(q: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -115,21 +128,66 @@ def _solved(kind: str, iterations: int, q: Tensor, *system: Any) -> tuple[Tensor
 def _conjugate_gradients(
     kind: str, iterations: int, q: Tensor, system: Sequence[Any]
 ) -> tuple[Tensor, ...]:
-    product = _PRODUCTS[kind]
+    product, ridge = _without_ridge(kind, system)
+    advance, ridge = _rounds_of(q), ridge.flatten()
     x, r, p = torch.zeros_like(q), q, q
-    size = q.square().sum(-1, keepdim=True)
+    size = q.square().sum(-1)  # (B, T, H)
     enough, rounds = torch.finfo(q.dtype).eps ** 2 * size, torch.zeros_like(size)
     for _ in range(iterations):
-        active = ~(size <= enough)  # what is no number stays active, and comes out as none
-        if may_look(active) and not bool(active.any()):
+        # what is no number is not enough, and comes out as none
+        if may_look(size) and bool((size <= enough).all()):
             break
-        along = product(p, *system)
-        step = torch.where(active, size / (p * along).sum(-1, keepdim=True), 0)
+        x, r, p, size, rounds = advance(x, r, p, product(p), size, enough, rounds, ridge)
+    return x, size.sqrt(), rounds
+
+
+def _rounds_of(q: Tensor) -> Callable[..., tuple[Tensor, ...]]:
+    """The function that computes a round: on a GPU one kernel, chosen once for all rounds."""
+    heads, width = q.shape[-2:]
+    advance = _advance(width)
+    return partial(advance, heads=heads, width=width) if advance.has_kernels(q) else _advanced
+
+
+@row_functions
+def _advance(width: int) -> RowFunction:
+    """One round of conjugate gradients, of heads of ``width`` channels."""
+
+    def advance(
+        x: Any, r: Any, p: Any, along: Any, size: Any, enough: Any, rounds: Any, ridge: Any
+    ) -> tuple[Any, ...]:
+        along = along + ridge * p
+        solved = size <= enough
+        step = spread(torch.where(solved, 0.0, size / fold(p * along, width)), width)
         x, r = x + step * p, r - step * along
-        previous, size = size, r.square().sum(-1, keepdim=True)
-        p = r + torch.where(active, size / previous, 0) * p
-        rounds = torch.where(active, rounds + 1, rounds)
-    return x, size.sqrt().squeeze(-1), rounds.squeeze(-1)
+        after = fold(r * r, width)
+        p = r + spread(torch.where(solved, 0.0, after / size), width) * p
+        return x, r, p, after, torch.where(solved, rounds, rounds + 1.0)
+
+    names = "x r p along size enough rounds"
+    return RowFunction(
+        advance, "ridge_solve", rows=names, channels="ridge", numbers="size enough rounds",
+        definition=_advanced,
+    )  # fmt: skip
+
+
+def _advanced(
+    x: Tensor,
+    r: Tensor,
+    p: Tensor,
+    along: Tensor,
+    size: Tensor,
+    enough: Tensor,
+    rounds: Tensor,
+    ridge: Tensor,
+) -> tuple[Tensor, ...]:
+    """The same of tensors (..., H, d_key) and (..., H)."""
+    along = torch.addcmul(along, ridge.view(p.shape[-2:]), p)
+    active = ~(size <= enough)
+    step = torch.where(active, size / (p * along).sum(-1), 0)[..., None]
+    x, r = torch.addcmul(x, step, p), torch.addcmul(r, step, along, value=-1)
+    after = r.square().sum(-1)
+    p = torch.addcmul(r, torch.where(active, after / size, 0)[..., None], p)
+    return x, r, p, after, rounds + active
 
 
 class _Solved(torch.autograd.Function):

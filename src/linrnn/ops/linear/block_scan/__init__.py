@@ -62,7 +62,7 @@ def block_scan(
             other into a single row (batch must be 1); each starts from its own initial state.
         reverse: run from the last step to the first; the initial state enters at the last step
             and the final state is ``h_0``.
-        backend: ``reference``, ``tree``, ``cpu``; None takes what `use_backend` or
+        backend: ``reference``, ``tree``, ``cpu``, ``triton``; None takes what `use_backend` or
             ``LINRNN_BACKEND`` asks for, else the fastest that supports the call.
 
     Returns:
