@@ -23,6 +23,8 @@ STATE = 512
 
 _SIZES = ("d_state", "d_key", "d_head", "n_heads", "order", "slots", "window", "d_inner")
 """Options that set the size of a state, in the order in which they are tried."""
+HEAD = 8
+"""Channels that a head has at least: one or two do not hold keys apart."""
 _VALUES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 CORE = (
@@ -79,7 +81,7 @@ def sized(name: str, state: int = STATE) -> System:
 def _candidates(name: str, width: int) -> Iterator[System]:
     """The defaults at a width, and with each option that changes the size of the state."""
     default: System | None = None
-    for options in _choices(mixers.load(name)):
+    for options in _choices(mixers.load(name), width):
         try:
             system = _measured(name, width, options)
         except (LinrnnError, RuntimeError, TypeError, ValueError):
@@ -91,13 +93,15 @@ def _candidates(name: str, width: int) -> Iterator[System]:
         yield system
 
 
-def _choices(cls: type[Mixer]) -> Iterator[dict[str, Any]]:
-    """No option, or one that sets the size of the state."""
+def _choices(cls: type[Mixer], width: int) -> Iterator[dict[str, Any]]:
+    """No option, or one that sets the size of the state and leaves heads of `HEAD` channels."""
     parameters = inspect.signature(cls.__init__).parameters
     yield {}
     for option in _SIZES:
-        if option in parameters:
-            yield from ({option: value} for value in _VALUES)
+        for value in _VALUES if option in parameters else ():
+            heads = {"n_heads": width // value, "d_key": value, "d_head": value}
+            if heads.get(option, HEAD) >= HEAD:
+                yield {option: value}
 
 
 def _measured(name: str, width: int, options: Mapping[str, Any]) -> System:

@@ -10,6 +10,7 @@ import pytest
 
 from linrnn import atlas, mixers
 from linrnn.atlas._cells import measure, write_cell
+from linrnn.atlas._systems import HEAD
 from linrnn.atlas._train import Training, train
 from linrnn.cli import main
 from linrnn.errors import DataError
@@ -62,6 +63,22 @@ def test_systems_have_about_one_size_of_state_and_of_parameters(name):
 def test_heads_of_a_dense_cell_are_no_size():
     assert "n_heads" not in atlas.sized("gru").options
     assert atlas.sized("attention").state is None
+
+
+@pytest.mark.parametrize("name", ["kda", "gated_delta_net"])
+def test_a_head_has_channels_enough_to_hold_keys_apart(name):
+    """Sixty-four heads of one channel came nearest to the sizes once, and recalled nothing."""
+    system = atlas.sized(name)
+    mixer = mixers.load(name)(system.width, **system.options)
+    assert min(mixer.d_key, mixer.d_value) >= HEAD
+
+
+def test_heads_of_the_map_that_comes_with_the_package_have_channels_enough():
+    for system in {cell.system.name: cell.system for cell in atlas.measured()}.values():
+        options = system.options
+        heads = system.width // int(options.get("n_heads", 1))
+        sizes = heads, *(options[x] for x in ("d_key", "d_head") if x in options)
+        assert min(sizes) >= HEAD, system
 
 
 def test_every_system_of_the_core_is_a_mixer():
