@@ -38,9 +38,7 @@ examples:
 
 _MATCH = "change widths until parameter counts agree within 3 %% with the first mixer's"
 _TUNE = "choose each mixer's learning rate on validation data, with the first seed"
-_FACTORS = (
-    "factors of each mixer's learning rate to try first (0.3,1,3); the search goes on beyond an end"
-)
+_FACTORS = "factors of each mixer's learning rate to try first (0.3,1,3)"
 _LEARNERS = "learners to compare (that of the recipe, or of --learner)"
 _SEEDS = "runs of each mixer, with the seeds 0 to N-1 (3)"
 

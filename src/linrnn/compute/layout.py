@@ -151,6 +151,11 @@ def unit_channels(x: Tensor) -> Tensor:
     return x if as_it_is and (x.data_ptr() % 16 == 0 or aligned(x)) else dense(x)
 
 
+def with_strides(x: Tensor | None) -> tuple[Tensor | None, int, int]:
+    """``x`` (B, T, ...) with its strides of batch and time, as kernels on a GPU are handed it."""
+    return (None, 0, 0) if x is None else (x, x.stride(0), x.stride(1))
+
+
 def dense(x: Tensor) -> Tensor:
     """``x`` in contiguous, aligned memory, with lazy conjugation and negation carried out."""
     x = _moved(x) if x.data_ptr() % 16 and not aligned(x) else x

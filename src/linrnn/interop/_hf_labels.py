@@ -18,8 +18,7 @@ def checked_labels(name: str, labels: Any, batch: int, time: int) -> Tensor | No
     """
     if labels is None:
         return None
-    integers = isinstance(labels, Tensor) and not labels.is_floating_point()
-    if not integers or "int" not in str(labels.dtype):
+    if not isinstance(labels, Tensor) or "int" not in str(labels.dtype):
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
         raise DTypeError(f"{WHERE}: {name} must be a tensor of integers, got {got}.")
     check_shape(WHERE, name, labels.shape, {"batch": batch, "time": time})

@@ -208,8 +208,7 @@ class LRU(Mixer):
     ) -> tuple[Tensor, Tensor]:
         if self.form == "scan":
             maps = self._input_matrix(), self._transition(dt), h0, self.C.flatten(1), self.D
-            y, last = skipped_pair_scan(x, *maps, reset)
-            return y, last
+            return skipped_pair_scan(x, *maps, reset)
         b = self._project_in(x)  # (B, T, N, 2)
         if self.form == "real":
             h, last = block_scan(*self._blocks(), wide(b), torch.view_as_real(h0), reset)

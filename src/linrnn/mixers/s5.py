@@ -178,8 +178,7 @@ class S5(Mixer):
         a, gain = self._discretise(dt)  # each (modes,)
         if self.form == "scan" and gain.ndim == 1:
             maps = self._input_matrix(gain), a, h0, self._output_matrix(), self.D
-            y, last = skipped_pair_scan(x, *maps, reset)
-            return y, last
+            return skipped_pair_scan(x, *maps, reset)
         b = self._project_in(x, gain)  # (B, T, P, 2)
         if self.form == "scan":
             h, last = pair_scan(a, b, h0, reset)

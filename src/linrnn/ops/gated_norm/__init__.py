@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.arguments import check_device, check_flags, check_numbers
+from linrnn.compute.backend import another_requested
 from linrnn.compute.in_place import kind_of_call
+from linrnn.compute.modes import eager
 from linrnn.compute.op import STOPPED, _ReachedError
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
@@ -166,7 +168,9 @@ def gated_norm(
 
 def has_gpu_kernel(x: Tensor) -> bool:
     """Whether a GPU's kernel norms ``x``, where PyTorch's operators do on a CPU."""
-    return _PRODUCT.backend((x,)) == "triton"
+    # to choose among backends takes 10 microseconds, which a step on a CPU need not pay
+    possible = eager(x) and (x.device.type != "cpu" or another_requested())
+    return possible and _PRODUCT.backend((x,)) == "triton"
 
 
 def _definition(

@@ -20,28 +20,6 @@ from linrnn.ops.linear.linear_scan import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 
 
-def _scan_product(
-    x: Tensor,
-    k: Tensor,
-    beta: Tensor,
-    g: Tensor,
-    ridge: Tensor,
-    state: Tensor,
-    reset: Tensor | None,
-) -> Tensor:
-    """``(H_t + diag(ridge)) x_t`` of all steps."""
-    product, _ = outer_scan(x, k, beta[..., None] * k, g, state, reset=reset)
-    return product + ridge * x
-
-
-def _matrix_product(x: Tensor, H: Tensor, ridge: Tensor) -> Tensor:
-    """The same of matrices that are written down."""
-    return (H @ x[..., None]).squeeze(-1) + ridge * x
-
-
-_PRODUCTS: dict[str, Callable[..., Tensor]] = {"scan": _scan_product, "matrix": _matrix_product}
-
-
 def _without_ridge(kind: str, system: Sequence[Any]) -> tuple[Callable[[Tensor], Tensor], Tensor]:
     """``x`` to ``H x``, what is the same for all x computed once; and the ridge."""
     if kind == "matrix":
@@ -50,6 +28,12 @@ def _without_ridge(kind: str, system: Sequence[Any]) -> tuple[Callable[[Tensor],
     k, beta, g, ridge, state, reset = system
     values = beta[..., None] * k
     return lambda x: outer_scan(x, k, values, g, state, reset=reset)[0], ridge
+
+
+def _product(kind: str, x: Tensor, *system: Any) -> Tensor:
+    """``(H_t + diag(ridge)) x_t`` of all steps."""
+    product, ridge = _without_ridge(kind, system)
+    return product(x) + ridge * x
 
 
 def _shapes(q: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -214,7 +198,7 @@ class _Solved(torch.autograd.Function):
         else:
             y = _solved(ctx.kind, ctx.iterations, grad, *system)[0]
         needs_grad = (False, *ctx.needs_input_grad[3:])
-        product = _PRODUCTS[ctx.kind]
+        product = partial(_product, ctx.kind)
         gradients = through_definition(product, (x, *system), needs_grad, (-y,))
         return None, None, y if ctx.needs_input_grad[2] else None, *gradients[1:]
 
@@ -236,5 +220,5 @@ def _exactly(q: Tensor, H: Tensor, ridge: Tensor) -> tuple[Tensor, ...]:
         rows = rows - (rows[..., i : i + 1] - one[:, None]) * pivot
     x = rows[..., -1]
     with torch.no_grad():
-        residual = (_matrix_product(x, H, ridge) - q).square().sum(-1).sqrt()
+        residual = (_product("matrix", x, H, ridge) - q).square().sum(-1).sqrt()
     return x, residual, torch.full_like(residual, q.shape[-1])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn.compute import gpu
 from linrnn.compute.launch import launch
-from linrnn.compute.layout import dense, unit_channels
+from linrnn.compute.layout import dense, unit_channels, with_strides
 from linrnn.ops.selective_scan._reference import Problem
 
 #: Steps between the states kept for the backward pass, which finds those between again.
@@ -42,7 +42,7 @@ def forward(*inputs: Any) -> tuple[Tensor, Tensor]:
             programs,
             *_inputs(p),
             None if p.initial_state is None else dense(p.initial_state),
-            *_steps(y),
+            *with_strides(y),
             final,
             chunk_states,
             *_sizes(p),
@@ -75,7 +75,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
             _kernels().run_backward,
             programs,
             *_inputs(p),
-            *_steps(unit_channels(grad_y)),
+            *with_strides(unit_channels(grad_y)),
             dense(grad_final),
             chunk_states,
             *(x, dt, z, B, C, A, D, bias, initial),
@@ -119,13 +119,9 @@ def _inputs(p: Problem) -> tuple[Any, ...]:
     """Sequences with their strides, then the parameters."""
     rows = (None if t is None else unit_channels(t) for t in (p.x, p.dt, p.B, p.C, p.z))
     parameters = (None if t is None else dense(t) for t in (p.A, p.D, p.dt_bias))
-    sequences = (field for t in (*rows, p.reset) for field in _steps(t))
+    sequences = (field for t in (*rows, p.reset) for field in with_strides(t))
     offsets = None if p.cu_seqlens is None else p.cu_seqlens.to(p.x.device, torch.long)
     return (*sequences, *parameters, offsets)
-
-
-def _steps(t: Tensor | None) -> tuple[Tensor | None, int, int]:
-    return (None, 0, 0) if t is None else (t, t.stride(0), t.stride(1))
 
 
 def _sizes(p: Problem) -> tuple[int, int, int, int]:

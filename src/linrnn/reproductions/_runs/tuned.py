@@ -59,6 +59,8 @@ def tuned(
         rates = candidates[label]
         return rates[rate] if rate in rates else with_rate(next(iter(rates.values())), rate)
 
+    task = build_task(next(iter(next(iter(candidates.values())).values())))
+    higher = task.higher_is_better
     by_label: dict[str, Row] = {}
     tried: list[Outcome] = []
 
@@ -70,8 +72,6 @@ def tuned(
         by_label.update({row.label: row for row in tried[-1].rows})
         return by_rate(rates, {label: validation(by_label[label], higher) for label in rows})
 
-    task = build_task(next(at(label, next(iter(rates))) for label, rates in candidates.items()))
-    higher = task.higher_is_better
     scores = search_rates({x: [*rates] for x, rates in candidates.items()}, score, higher)
     name, seed = tried[0].column.name, setting.seeds[0]
     title = f"{name}: {task.metric} on validation of seed {seed} while tuning"

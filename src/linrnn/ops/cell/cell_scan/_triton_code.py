@@ -12,7 +12,7 @@ from torch import Tensor
 
 from linrnn.compute import gpu
 from linrnn.compute.launch import launch
-from linrnn.compute.layout import dense, unit_channels
+from linrnn.compute.layout import dense, unit_channels, with_strides
 from linrnn.engine.graph import Program
 from linrnn.ops.cell.cell_scan._arguments import Layout, Leaves
 from linrnn.ops.cell.cell_scan._triton_form import CHUNK, FEWEST, WIDEST, Form, reached
@@ -103,12 +103,12 @@ class Code:
         arguments: list[Any] = []
         for kind, number in self.source.operands:
             x = tensors[kind][number]
-            arguments += _steps(unit_channels(x)) if kind == "input" else (dense(x),)
+            arguments += with_strides(unit_channels(x)) if kind == "input" else (dense(x),)
         offsets = layout.cu_seqlens
         if offsets is not None:
             offsets = offsets.to(first.device, torch.long).contiguous()
         parts, options = self.tile(len(first), leaves)
-        arguments += [*_steps(layout.reset), offsets, layout.time, parts, *self.widths]
+        arguments += [*with_strides(layout.reset), offsets, layout.time, parts, *self.widths]
         programs = len(first) * parts
         if self.form.sharers:
             groups = parts * -(-len(first) // self.form.rows)
@@ -247,7 +247,3 @@ def _numbers(plan: Plan, stretches: int) -> int:
 
 def _named(blocks: Sequence[int]) -> dict[str, int]:
     return {f"BLOCK_{k}": n for k, n in enumerate(blocks)}
-
-
-def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
-    return (None, 0, 0) if x is None else (x, x.stride(0), x.stride(1))

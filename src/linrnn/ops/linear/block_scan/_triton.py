@@ -10,7 +10,7 @@ from torch import Tensor
 
 from linrnn.compute import gpu
 from linrnn.compute.launch import launch
-from linrnn.compute.layout import aligned, dense, n_sequences
+from linrnn.compute.layout import aligned, dense, n_sequences, with_strides
 from linrnn.ops.linear.block_scan.op import empty_states
 from linrnn.ops.linear.linear_scan.triton_plan import dtype_of, offsets_on
 
@@ -60,7 +60,12 @@ def forward(
     h, final = empty_states(b, cu_seqlens)
     A, b = _rows(A), _rows(b)
     initial = None if initial_state is None else dense(initial_state)
-    fields = (*_matrices(A), *_steps(b), *_steps(reset), offsets_on(b.device, cu_seqlens))
+    fields = (
+        *_matrices(A),
+        *with_strides(b),
+        *with_strides(reset),
+        offsets_on(b.device, cu_seqlens),
+    )
     tensors = (*fields, initial, h, final)
     _run(_kernels().run_forward, A, h, cu_seqlens, reverse, tensors, _REGISTERS)
     return h, final
@@ -87,7 +92,7 @@ def backward(
     grad_A = torch.empty(sums, dtype=of_sums if constant else dtype, device=h.device)
     A, h, grad_h = _rows(A), _rows(h), _rows(grad_h.to(h.dtype))
     initial = None if initial_state is None else dense(initial_state)
-    fields = (*_matrices(A), *_steps(grad_h), *_steps(h), *_steps(reset))
+    fields = (*_matrices(A), *with_strides(grad_h), *with_strides(h), *with_strides(reset))
     offsets = offsets_on(h.device, cu_seqlens)
     tensors = (*fields, offsets, initial, dense(grad_final), grad_A, grad_b, grad_initial)
     _run(_kernels().run_backward, A, h, cu_seqlens, not reverse, tensors, _REGISTERS // 2)
@@ -131,9 +136,5 @@ def _rows(x: Tensor) -> Tensor:
     return x if side_by_side and aligned(x) and not (x.is_conj() or x.is_neg()) else dense(x)
 
 
-def _steps(x: Tensor | None) -> tuple[Tensor | None, int, int]:
-    return (None, 0, 0) if x is None else (x, x.stride(0), x.stride(1))
-
-
-def _matrices(A: Tensor) -> tuple[Tensor, int, int]:
-    return (A, 0, 0) if A.ndim == 3 else (A, A.stride(0), A.stride(1))
+def _matrices(A: Tensor) -> tuple[Tensor | None, int, int]:
+    return (A, 0, 0) if A.ndim == 3 else with_strides(A)
