@@ -14,11 +14,12 @@ from linrnn.errors import DTypeError, check_positive_int
 from linrnn.ops.cell.cell_scan import _loop
 from linrnn.ops.cell.cell_scan._arguments import Call, prepare
 from linrnn.ops.cell.cell_scan._newton import NOTED, Convergence
-from linrnn.ops.cell.cell_scan._plan import Signature, again, joined, planned, signature
+from linrnn.ops.cell.cell_scan._plan import Signature, again, planned, signature
 from linrnn.ops.cell.cell_scan.run import (
     choose,
     compute,
     has_kernels,
+    joined,
     obstacles,
     of_text,
     requested_form,

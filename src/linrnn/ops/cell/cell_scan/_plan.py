@@ -140,7 +140,7 @@ class Plan:
         self, cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]
     ) -> tuple[Any, Any]:
         if self._single is None:
-            return joined(cell, outputs, finals)
+            return run.joined(cell, outputs, finals)
         one_output, one_state = self._single
         last = finals[0] if one_state else tuple(finals)
         return outputs[0] if one_output else tuple(outputs), last
@@ -208,12 +208,6 @@ def _sources(
 def _outline(x: Tensor, channels: tuple[int, ...] | None) -> Tensor:
     """The outline of a result with all channel axes."""
     return outline(x, x.shape if channels is None else (*x.shape[:-1], *channels))
-
-
-def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
-    """The pair that `cell_scan` returns, of outputs and final states part by part."""
-    last = cell.joined(0, finals)
-    return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
 
 
 #: The plans of each cell, by the signature of a call; None where a call cannot be replayed. A plan

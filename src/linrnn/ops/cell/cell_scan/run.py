@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from linrnn._process.ambient import Ambient
+from linrnn.cells import Cell
 from linrnn.compute.backend import BACKENDS, WRITTEN_FOR, _announce_slow, requested
 from linrnn.compute.composed import composed
 from linrnn.compute.derivatives import through_definition
@@ -268,6 +269,12 @@ def compute(
     else:
         outputs, finals, _ = kernels.forward(program, leaves, layout, False)
     return outputs, finals
+
+
+def joined(cell: Cell, outputs: Sequence[Tensor], finals: Sequence[Tensor]) -> tuple[Any, Any]:
+    """The pair that `cell_scan` returns, of outputs and final states part by part."""
+    last = cell.joined(0, finals)
+    return cell.outputs(outputs), last[0] if len(last) == 1 else tuple(last)
 
 
 def definition(
