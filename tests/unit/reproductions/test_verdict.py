@@ -144,6 +144,17 @@ def test_the_best_rate_at_an_end_decides_nothing(made_runs):
     assert Runs((*rows, *failed)).part("x").claim("a", "b", "", "").why_not == ""
 
 
+@pytest.mark.parametrize("equal", [(1.0, 2.0), (2.0, 3.0)])
+def test_of_rates_that_validate_alike_one_inside_is_compared(made_runs, equal):
+    def at(lr):
+        values = {"a": dict.fromkeys(range(5), lr / 10), "b": dict.fromkeys(range(5), 0.05)}
+        return made_runs("x", values, lr=lr, validation=0.9 if lr in equal else 0.5).rows
+
+    part = Runs((*at(1.0), *at(2.0), *at(3.0))).part("x")
+    assert part.values("a") == dict.fromkeys(range(5), 0.2)
+    assert part.claim("a", "b", "", "").why_not == ""
+
+
 def test_two_rows_no_better_than_chance_decide_nothing(made_runs):
     values = {"a": {n: 0.11 + n / 100 for n in range(5)}, "b": {n: 0.1 for n in range(5)}}
     assert made_runs("x", values, chance=0.12).part("x").claim("a", "b", "", "").why_not

@@ -107,13 +107,15 @@ class Part:
         return chosen
 
     def _best_rate(self, tried: Mapping[float, float], runs: Sequence[Run]) -> float:
-        """The rate with the best validation; of equal ones that with the most seeds."""
+        """The rate with the best validation; of equal ones that with the most seeds, or no end."""
         scores = [score for score in tried.values() if not math.isnan(score)]
         if not scores:
             return runs[0].lr
         best = (max if self.higher else min)(scores)
         seeds = Counter(run.lr for run in runs)
-        return max((lr for lr, score in tried.items() if score == best), key=seeds.__getitem__)
+        equal = [lr for lr, score in tried.items() if score == best]
+        # as `linrnn.compare.tune.best_rate` chooses; older runs may have seeds at another of them
+        return max(equal, key=lambda lr: (seeds[lr], not at_an_end(lr, tried)))
 
     def runs(self, label: str) -> list[Run]:
         """Runs of a row at its rate."""
