@@ -16,6 +16,7 @@ from linrnn.mixers._families.bounds import CumulativeBounds
 from linrnn.nn import HeadNorm, Heads
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import start_bound
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
@@ -120,7 +121,7 @@ class HGRN2(Mixer):
         has_bound = layer > 0 and not self.receives
         self.bound = nn.Parameter(torch.empty(d_model, **to)) if has_bound else None
         self.out_norm = HeadNorm(1, d_model, norm=norm, eps=norm_eps, **to)
-        self.out_proj = nn.Linear(d_model, d_model, bias=bias, **to)
+        self.out_proj = Linear(d_model, d_model, bias=bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()

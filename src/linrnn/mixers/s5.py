@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from linrnn.compute.precision import in_dtype_of, wide
+from linrnn.compute.precision import in_dtype_of, wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
@@ -209,7 +209,8 @@ class S5(Mixer):
     def _input_matrix(self, gain: Tensor) -> Tensor:
         """``gain * B``, rows of real and imaginary parts in turn: (2 P, d_model)."""
         turn = torch.stack([torch.view_as_real(g) for g in (gain, 1j * gain)], -1)  # (P, 2, 2)
-        return (turn @ self.B.to(turn.dtype)).to(self.B.dtype).flatten(0, 1)
+        with without_autocast(turn.device):
+            return (turn @ self.B.to(turn.dtype)).to(self.B.dtype).flatten(0, 1)
 
     def _output_matrix(self) -> Tensor:
         """``C``, twice with conjugates: (d_model, 2 P)."""
