@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, LowRank, default_heads, feature_map
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
 from linrnn.nn.heads import FEATURE_MAPS, check_kv_heads, for_each_head
+from linrnn.ops.half_linear import half_cast
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -129,7 +130,7 @@ class GLA(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         H, G = self.n_heads, self.n_kv_heads
         proj = self.heads.proj
-        x = x.to(autocast_dtype(proj.weight))  # once for all products
+        x = half_cast(x, autocast_dtype(proj.weight))  # once for all products
         z, past = convolved(self.conv1d, proj(x), state, reset)
         q, k, v = self.heads.split(z)  # (B, T, H or G, K or V)
         if self.feature_map != "identity":  # the op reads others as they are

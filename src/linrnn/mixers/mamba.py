@@ -15,7 +15,7 @@ from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
 from linrnn.nn.linear import Linear
 from linrnn.ops import selective_scan
-from linrnn.ops.half_linear import half_linear
+from linrnn.ops.half_linear import half_cast, half_linear
 from linrnn.state_spec import Part, real
 
 
@@ -175,7 +175,7 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        x = x.to(autocast_dtype(self.in_proj.weight))  # once for both products
+        x = half_cast(x, autocast_dtype(self.in_proj.weight))  # once for both products
         # two products: the gradients of one product's halves would have to be joined again
         W, b = affine_of(self.in_proj, x)
         halves = zip(W.chunk(2), (None, None) if b is None else b.chunk(2), strict=True)

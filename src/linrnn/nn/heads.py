@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.modes import eager
+from linrnn.compute.parts import sections
 from linrnn.compute.precision import autocast_dtype, in_dtype_of
 from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in, check_positive_int
@@ -77,7 +78,7 @@ class Heads(nn.Module):
 
     def split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """The vectors of every head, of all channels side by side."""
-        parts = projected.split(self.widths, -1)
+        parts = sections(projected, self.widths)
         return tuple(
             part.unflatten(-1, (count, -1)) for part, count in zip(parts, self.counts, strict=True)
         )
