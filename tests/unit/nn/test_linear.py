@@ -1,7 +1,9 @@
 """The linear map of all layers beside `torch.nn.Linear`: the same but for gradients of weights."""
 
+import ast
 import copy
 import io
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,6 +147,24 @@ def maps(module):
 def others(module):
     """The maps that are PyTorch's own."""
     return [name for name, part in maps(module).items() if type(part) is nn.Linear]
+
+
+#: Rooms with maps of PyTorch's own: those of models that are solved for, and of peers.
+ROOMS_OF_OTHERS = ("frozen", "reproductions")
+PACKAGE, THEIRS = Path(linrnn.__file__).parent, ("nn.Linear", "torch.nn.Linear")
+
+
+def test_no_option_makes_a_map_of_pytorchs_own():
+    calls = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        if place.parts[0] not in ROOMS_OF_OTHERS:
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            named = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            calls += [
+                str(place) for f in named if ast.unparse(f) in ("nn.Linear", "torch.nn.Linear")
+            ]
+    assert calls == []
 
 
 @pytest.mark.parametrize("name", EVERY_MIXER)
