@@ -15,6 +15,7 @@ from torch import nn
 from linrnn._options.call import checked
 from linrnn.errors import ArgumentError, ArgumentTypeError
 from linrnn.nn.head import CappedLinear
+from linrnn.nn.linear import plain_linear
 from linrnn.nn.quantized import QuantizedLinear, check_form
 
 __all__ = [
@@ -60,7 +61,7 @@ def quantize(
 ) -> AnyModel:
     """A model whose linear maps store their weights in 8 or 4 bits; it cannot be trained.
 
-    Each ``torch.nn.Linear`` with 32 inputs and 16 outputs or more becomes a
+    Each linear map with 32 inputs and 16 outputs or more becomes a
     `linrnn.nn.quantized.QuantizedLinear`. Biases, norms, convolutions, decays and whatever else a
     recurrence has for itself stay as they are, and so do embeddings: a token reads one row of
     them. A head that shares its matrix with the embedding gets a separate one, in fewer bits.
@@ -134,7 +135,7 @@ def errors(model: nn.Module, quantized: nn.Module) -> list[MapError]:
 
 def _maps(model: nn.Module, exclude: Sequence[str]) -> Iterator[tuple[str, nn.Linear]]:
     for name, part in model.named_modules():
-        plain = type(part) in (nn.Linear, CappedLinear)
+        plain = plain_linear(part) or type(part) is CappedLinear
         if plain and not any(fnmatchcase(name, pattern) for pattern in exclude):
             assert isinstance(part, nn.Linear)
             large = part.in_features >= _FEWEST_INPUTS and part.out_features >= _FEWEST_OUTPUTS

@@ -63,6 +63,7 @@ int checks(i64 rounds) {
             one<Mixes>(random, large);
             one<LowRankKeys>(random, large);
             one<LogDecays>(random, large);
+            one<LogSigmoids>(random, large);
             one<Skips>(random, large);
             one<ScaledHeads>(random, large);
             one<WeightGradients>(random, large);

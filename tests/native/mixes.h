@@ -204,6 +204,47 @@ struct LogDecays : Problem {
     }
 };
 
+struct LogSigmoids : Problem {
+    i64 rows, channels, parts;
+
+    LogSigmoids(Random& random, bool large) {
+        name = "log_sigmoid";
+        rows = random.size(30), channels = 1 + random.below(60);
+        if (large) rows += 300, channels += 100;
+        parts = 1 + random.below(4);
+        inputs = {random.numbers(rows * channels)};
+    }
+    Many loop() const override {
+        Values y = inputs[0];
+        for (double& v : y) v = -SCALE * (std::log1p(std::exp(-std::abs(v))) + (v < 0 ? -v : 0));
+        return {y};
+    }
+    Many call(const Many& in, const Many* weights, i64 dtype, i64 threads) const {
+        const i64 wide = state_dtype(dtype), numbers = rows * channels;
+        Memory x(dtype, in[0]), grad_x(dtype, numbers);
+        Memory g = weights ? Memory(wide, (*weights)[0]) : Memory(wide, numbers);
+        Memory sums(linrnn::F64, zeros(parts * channels));
+        linrnn::LogDecaysArgs args{};
+        args.size = sizeof args, args.dtype = wide, args.threads = threads;
+        args.rows = rows, args.channels = channels, args.sigmoid = 1, args.scale = SCALE;
+        args.x = x.address(), args.x_dtype = dtype, args.g = g.address();
+        args.backward = weights != nullptr, args.parts = parts;
+        args.grad_x = grad_x.address(), args.sums = sums.address();
+        run(linrnn_log_decays, &args);
+        if (!weights) return {g.values()};
+        return {grad_x.values()};
+    }
+    Many forward(const Many& in, i64 dtype, i64 threads) const override {
+        return call(in, nullptr, dtype, threads);
+    }
+    Many backward(const Many& weights, i64 dtype, i64 threads) const override {
+        return call(inputs, &weights, dtype, threads);
+    }
+
+private:
+    static constexpr double SCALE = 0.0625;
+};
+
 struct Skips : Problem {
     enum { Z, WEIGHT, X };
     i64 rows, channels, parts;

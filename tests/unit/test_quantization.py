@@ -10,6 +10,7 @@ import linrnn
 from linrnn.compute import native
 from linrnn.engine.replay import program
 from linrnn.errors import ArgumentError, ArgumentTypeError
+from linrnn.nn import Linear
 from linrnn.nn.quantized import QuantizedLinear
 from linrnn.ops import explain
 from linrnn.quantization import errors, quantize
@@ -113,9 +114,9 @@ def test_a_tied_head_has_bytes_and_the_embedding_has_rows():
 def test_what_stays_as_it_is():
     model = language_model("mamba2")
     small = quantize(model, 8, exclude=["head", "blocks.*.mixer.in_proj"])
-    assert type(small.head) is nn.Linear
+    assert type(small.head) is Linear
     kinds = {name: type(part) for name, part in small.named_modules()}
-    assert kinds["blocks.1.mixer.in_proj"] is nn.Linear
+    assert kinds["blocks.1.mixer.in_proj"] is Linear
     assert kinds["blocks.1.mixer.out_proj"] is QuantizedLinear
     stays = [name for name, _ in small.named_parameters() if not name.endswith((".bias", ".like"))]
     for name in stays:

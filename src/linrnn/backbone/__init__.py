@@ -44,6 +44,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive
 from linrnn.mixers import Mixer, check_timed
 from linrnn.nn import Pair, Pool, Resample, make_head, make_norm
 from linrnn.nn.lengths import steps_before, without_padding
+from linrnn.nn.linear import Linear
 from linrnn.nn.norm import normalise
 from linrnn.state_spec import check_start
 from linrnn.typing import Bool, Float, Inexact, Integer, Lengths, State, Time
@@ -249,7 +250,7 @@ class SequenceModel(Model):
         self.shape = shape
         self._reads_tokens = encoder == "tokens"
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.encoder: nn.Module = (nn.Embedding if self._reads_tokens else nn.Linear)(
+        self.encoder: nn.Module = (nn.Embedding if self._reads_tokens else Linear)(
             d_input, d_model, **factory
         )
         parts: dict[str, Any] = {"norm": norm, "norm_eps": norm_eps, "prenorm": prenorm}

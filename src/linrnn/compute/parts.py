@@ -1,7 +1,7 @@
 """Parts of a tensor side by side along its last axis, whose gradients lie as they do.
 
-A projection gives all gates in one tensor. PyTorch's ``chunk`` copies their gradients together
-again; an op that writes them side by side from the first saves that.
+A projection gives all gates in one tensor, or all vectors of heads. PyTorch's ``chunk`` copies
+their gradients together again; an op that writes them side by side from the first saves that.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,26 @@ def parts(x: Tensor, count: int) -> list[Tensor]:
         >>> [p.tolist() for p in parts(torch.arange(6.0).view(1, 6), 3)]
         [[[0.0, 1.0]], [[2.0, 3.0]], [[4.0, 5.0]]]
     """
+    return sections(x, [x.shape[-1] // count] * count)
+
+
+def sections(x: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """``x.split(widths, -1)``.
+
+    Example:
+        >>> [p.tolist() for p in sections(torch.arange(3.0), [1, 2])]
+        [[0.0], [1.0, 2.0]]
+    """
     recorded = x.requires_grad and torch.is_grad_enabled()
-    if not recorded or count == 1 or not eager(x):
-        return list(x.chunk(count, -1))
-    return list(_apply(x, count))
+    if not recorded or len(widths) == 1 or not eager(x):
+        return list(x.split(list(widths), -1))
+    return list(_apply(x, widths))
 
 
 class _Parts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, count: int) -> tuple[Tensor, ...]:
-        return tuple(x.chunk(count, -1))
+    def forward(ctx: Any, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        return tuple(x.split(list(widths), -1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -44,15 +54,14 @@ def _joined(grads: Sequence[Tensor]) -> Tensor:
     if torch.is_grad_enabled() or not eager(*grads) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)
     first = grads[0]
-    shape = (*first.shape[:-1], len(grads) * first.shape[-1])
+    shape = (*first.shape[:-1], sum(x.shape[-1] for x in grads))
     return first.as_strided(shape, first.stride(), first.storage_offset())
 
 
 def _side_by_side(tensors: Sequence[Tensor]) -> bool:
     """Whether all make one dense tensor along the last axis."""
-    first, width = tensors[0], tensors[0].shape[-1]
-    row = len(tensors) * width
-    dense = row
+    first = tensors[0]
+    dense = sum(x.shape[-1] for x in tensors)
     for size, stride in zip(first.shape[-2::-1], first.stride()[-2::-1], strict=True):
         if stride != dense:
             return False
@@ -60,13 +69,13 @@ def _side_by_side(tensors: Sequence[Tensor]) -> bool:
     memory = first.untyped_storage().data_ptr()
     if first.stride(-1) != 1:
         return False
-    for i, x in enumerate(tensors):
-        if (x.shape, x.dtype, x.stride()) != (first.shape, first.dtype, first.stride()):
-            return False
-        if x.storage_offset() != first.storage_offset() + i * width:
+    rows, place = (first.shape[:-1], first.dtype, first.stride()), first.storage_offset()
+    for x in tensors:
+        if (x.shape[:-1], x.dtype, x.stride()) != rows or x.storage_offset() != place:
             return False
         if x.untyped_storage().data_ptr() != memory:
             return False
+        place += x.shape[-1]
     return True
 
 
@@ -74,5 +83,5 @@ def like_parts(tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """New tensors that lie side by side as these do; None where they do not."""
     if len(tensors) < 2 or not _side_by_side(tensors):
         return None
-    *lead, width = tensors[0].shape
-    return list(tensors[0].new_empty(*lead, len(tensors), width).unbind(-2))
+    widths = [x.shape[-1] for x in tensors]
+    return list(tensors[0].new_empty(*tensors[0].shape[:-1], sum(widths)).split(widths, -1))

@@ -14,6 +14,7 @@ from linrnn.interop._hf_base import LinrnnPreTrainedModel
 from linrnn.interop._hf_config import LinrnnConfig
 from linrnn.interop._hf_labels import checked_labels, in_range
 from linrnn.interop._hf_packing import refuse_documents
+from linrnn.nn.linear import Linear
 from linrnn.typing import Float, Integer
 
 
@@ -107,7 +108,7 @@ class LinrnnForSequenceClassification(LinrnnPreTrainedModel):
     def __init__(self, config: LinrnnConfig) -> None:
         super().__init__(config)
         self.num_labels = config.num_labels
-        self.score = nn.Linear(config.d_model, config.num_labels, bias=False)
+        self.score = Linear(config.d_model, config.num_labels, bias=False)
         self.post_init()
 
     def forward(
@@ -200,7 +201,7 @@ class LinrnnForTokenClassification(LinrnnPreTrainedModel):
         super().__init__(config)
         self.num_labels = config.num_labels
         self.dropout = nn.Dropout(config.dropout)
-        self.score = nn.Linear(config.d_model, config.num_labels)
+        self.score = Linear(config.d_model, config.num_labels)
         self.post_init()
 
     def forward(

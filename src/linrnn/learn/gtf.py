@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.learn._parts.base import Learner, Loop, Step
 from linrnn.learn._parts.batch import Batch
 from linrnn.mixers import CellRNN, Mixer
+from linrnn.nn.linear import plain_linear
 from linrnn.typing import State
 
 _NEEDS = (
@@ -226,8 +227,8 @@ def _misfit(model: nn.Module) -> str | None:
         _Fault(any(type(n) not in (type(None), nn.Identity) for n in norms), "a norm"),
         _Fault(block.dropout.p > 0, f"dropout {block.dropout.p}"),
         _Fault(model.pool.kind != "none", f"pool {model.pool.kind}"),
-        _Fault(type(model.encoder) is not nn.Linear, "tokens"),
-        _Fault(type(model.head) is not nn.Linear, f"a {type(model.head).__name__}"),
+        _Fault(not plain_linear(model.encoder), "tokens"),
+        _Fault(not plain_linear(model.head), f"a {type(model.head).__name__}"),
         _Fault(model.encoder_scale != 1, f"encoder_scale {model.encoder_scale}"),
         _Fault(model.d_input != model.d_output, f"{model.d_input} and {model.d_output} numbers"),
     )

@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, check_positive
 from linrnn.learn._parts.base import Learner, Loop, Step
 from linrnn.learn._parts.batch import Batch, read
 from linrnn.mixers import Mixer
+from linrnn.nn.linear import plain_linear
 from linrnn.state import detach
 from linrnn.tasks import IGNORE
 from linrnn.typing import State
@@ -70,8 +71,8 @@ class Ridge(Learner):
     def check(self, model: nn.Module) -> None:
         """Raise unless the head is a separate linear map, and nothing below it would learn."""
         head = getattr(model, "head", None)
-        if type(head) is not nn.Linear or getattr(model, "tie_embeddings", False):
-            kind = "the embedding too" if type(head) is nn.Linear else type(head).__name__
+        if not plain_linear(head) or getattr(model, "tie_embeddings", False):
+            kind = "the embedding too" if plain_linear(head) else type(head).__name__
             raise ArgumentError(
                 f"Ridge: the model must have a head that is a separate linear map, got {kind}. "
                 "Leave out --model.tie-embeddings and --model.logit-soft-cap."

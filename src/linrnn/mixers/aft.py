@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.ops import cell_scan
 from linrnn.ops.attention import attend, positions
 from linrnn.ops.conv.past import last_inputs
@@ -98,14 +99,14 @@ class AFT(Mixer):
             self.declared = CLOSED  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(d_model, self.d_inner, bias=bias and name != "k", **to) for name in "qkv"
+            Linear(d_model, self.d_inner, bias=bias and name != "k", **to) for name in "qkv"
         )
         if kind in ("local", "full"):
             self.a, self.b = (nn.Parameter(torch.empty(max_length, rank, **to)) for _ in range(2))
         if kind == "conv":
             self.u = nn.Parameter(torch.empty(n_heads, window, **to))
             self.gain, self.shift = (nn.Parameter(torch.empty(n_heads, **to)) for _ in range(2))
-        self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias, **to)
+        self.out_proj = Linear(self.d_inner, d_model, bias=bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
 from linrnn.mixers._families.lipschitz import symmetric_skew
 from linrnn.nn import empty_parameters, lecun_normal
+from linrnn.nn.linear import Linear
 
 
 @cell(state="h", constant="step", matrix="A")
@@ -87,7 +88,7 @@ class AntisymmetricRNN(CellRNN):
         self.gated, self.step_size, self.gamma, self.sigma = gated, step_size, gamma, sigma
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
-        self.V = nn.Linear(d_model, 2 * N if gated else N, **to)
+        self.V = Linear(d_model, 2 * N if gated else N, **to)
         self.M = empty_parameters(device, dtype)(N, N)
         self.reset_parameters()
 

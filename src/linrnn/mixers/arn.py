@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, lecun_normal
 from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import positions
 from linrnn.ops.attention.attentive_recurrence import attentive_recurrence
 from linrnn.ops.cell.dense_recurrence import CELLS
@@ -89,9 +90,9 @@ class ARN(Mixer):
         self.weight_ih, self.weight_hh = empty(rows, inner), empty(rows, d_model)
         self.bias_ih, self.bias_hh = empty(rows), empty(rows)
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 2, **to)
-        self.q_proj = nn.Linear(d_model, inner, bias=False, **to)
+        self.q_proj = Linear(d_model, inner, bias=False, **to)
         gated = fusion == "gated"
-        self.gate = nn.Linear(2 * d_model, d_model, bias=False, **to) if gated else None
+        self.gate = Linear(2 * d_model, d_model, bias=False, **to) if gated else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

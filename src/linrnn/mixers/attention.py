@@ -15,6 +15,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import lecun_normal
 from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.nn.rotary_scaling import RotaryScaling
 from linrnn.ops.attention import attend, positions
@@ -144,13 +145,13 @@ class Attention(Mixer):
             self.cost = "sequential" if evict in ("h2o", "tova") else "parallel"  # type: ignore[misc]
         inner, kv_inner = (heads * self.d_head for heads in (self.n_heads, self.n_kv_heads))
         self.q_proj, self.k_proj, self.v_proj = (
-            nn.Linear(d_model, width, bias=bias, device=device, dtype=dtype)
+            Linear(d_model, width, bias=bias, device=device, dtype=dtype)
             for width in (inner, kv_inner, kv_inner)
         )
-        self.o_proj = nn.Linear(inner, d_model, bias=bias or out_bias, device=device, dtype=dtype)
+        self.o_proj = Linear(inner, d_model, bias=bias or out_bias, device=device, dtype=dtype)
         self._add_norms(inner, kv_inner, device=device, dtype=dtype)
         self.g_proj = (
-            nn.Linear(d_model, inner, bias=bias, device=device, dtype=dtype)
+            Linear(d_model, inner, bias=bias, device=device, dtype=dtype)
             if gate == "sigmoid"
             else None
         )

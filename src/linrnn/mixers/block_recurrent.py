@@ -11,6 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, head_norm, l2_normalise, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import parameters_of
 from linrnn.ops.attention.segments import Age, Tensors
 from linrnn.state_spec import Part, real
@@ -105,7 +106,7 @@ class BlockRecurrent(SegmentMixer):
             Heads(d_model, self.n_heads, (self.d_head,) * 4, **to) for _ in range(2)
         )
         both = 2 * self.n_heads * self.d_head
-        self.o_proj = nn.Linear(both, d_model, bias=False, **to)
+        self.o_proj = Linear(both, d_model, bias=False, **to)
         self.first, self.id = (nn.Parameter(torch.empty(n_states, d_model, **to)) for _ in range(2))
         self.scale = nn.Parameter(torch.empty(4, self.n_heads, **to))
         self.bias = nn.Parameter(torch.empty(self.n_heads, segment, **to))
@@ -299,12 +300,12 @@ class _StateUpdate(nn.Module):
         super().__init__()
         self.gated = gate == "lstm"
         if update != "single":
-            self.z = nn.Linear(width, d_model, **to)
+            self.z = Linear(width, d_model, **to)
             self._gate("gate", width if self.gated else 0, d_model, to)
         if update != "skip":
             reads = d_model if update == "dual" else width
-            self.up = nn.Linear(reads, d_inner, bias=False, **to)
-            self.down = nn.Linear(d_inner, d_model, bias=False, **to)
+            self.up = Linear(reads, d_inner, bias=False, **to)
+            self.down = Linear(d_inner, d_model, bias=False, **to)
             of = d_inner if update == "dual" else width
             self._gate("inner_gate", of if self.gated else 0, d_model, to)
 

@@ -11,6 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -98,7 +99,7 @@ class BlockState(SegmentMixer):
         self._copies = n_context if context == "multi_filter" else 1
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 4, **to)
         self.context_heads = Heads(d_model, self.n_heads, (self.d_head,) * 2, **to)
-        self.o_proj = nn.Linear(2 * self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(2 * self.n_heads * self.d_head, d_model, bias=False, **to)
         self.ssm = ssm
         self.layer = mixers.build(ssm, self._copies * d_model, **to)
         self._check_layer()

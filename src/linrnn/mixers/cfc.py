@@ -12,7 +12,9 @@ from linrnn.errors import check_few, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
+from linrnn.ops.half_linear import half_linear
 
 ACTIVATIONS: dict[str, Any] = {
     "lecun_tanh": lambda z: 1.7159 * torch.tanh(0.666 * z),
@@ -116,8 +118,8 @@ class CfC(CellRNN):
         to: Any = {"device": device, "dtype": dtype}
         N, units = self._set_sizes(d_model, d_state, to), backbone_units
         widths = [d_model + N, *[units] * (backbone_layers - 1)]
-        self.backbone = nn.ModuleList(nn.Linear(width, units, **to) for width in widths)
-        self.heads = nn.ModuleDict({head: nn.Linear(units, N, **to) for head in _HEADS[mode]})
+        self.backbone = nn.ModuleList(Linear(width, units, **to) for width in widths)
+        self.heads = nn.ModuleDict({head: Linear(units, N, **to) for head in _HEADS[mode]})
         empty = empty_parameters(device, dtype)
         self.w_tau, self.A = (empty(N) if mode == "pure" else None for _ in range(2))
         self.reset_parameters()
@@ -140,7 +142,7 @@ class CfC(CellRNN):
         first: Any = self.backbone[0]
         both, b = affine_of(first, x)
         W, R = both.split([self.d_model, self.d_state], 1)  # (units, d_model), (units, d_state)
-        inputs = {"u": F.linear(x, W, b), "R": R}
+        inputs = {"u": half_linear(x, W, b), "R": R}
         named = [(str(i), self.backbone[i]) for i in range(1, self.backbone_layers)]
         for name, linear in (*named, *self.heads.items()):
             inputs |= zip((f"W{name}", f"b{name}"), affine_of(linear, x), strict=True)

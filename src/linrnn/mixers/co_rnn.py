@@ -12,6 +12,7 @@ from linrnn.errors import check_in, check_positive
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 @cell(state="y z", constant="step gamma eps", matrix="W W_hat")
@@ -94,7 +95,7 @@ class CoRNN(CellRNN):
         self.step_size, self.gamma, self.eps, self.damping = step_size, gamma, eps, damping
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
-        self.V = nn.Linear(d_model, N, **to)
+        self.V = Linear(d_model, N, **to)
         self.W, self.W_hat = (empty_parameters(device, dtype)(N, N) for _ in range(2))
         self.reset_parameters()
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.columns import Columns
+from linrnn.nn.linear import Linear
 
 
 class Columnar(Columns):
@@ -63,7 +64,7 @@ class Columnar(Columns):
         super().__init__(d_model, size, learn_initial=learn_initial, **to)
         self.out_proj: nn.Module = nn.Identity()
         if size != d_model:
-            self.out_proj = nn.Linear(size, d_model, **to)
+            self.out_proj = Linear(size, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()

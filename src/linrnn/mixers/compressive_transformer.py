@@ -13,11 +13,13 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, RelativePositions, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import parameters_of
 from linrnn.nn.relative import distance_keys, distance_scores
 from linrnn.ops.attention import positions, softmax_over, softmax_read
 from linrnn.ops.attention.relative import relative, relative_weights
 from linrnn.ops.attention.segments import Age, Tensors
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, real
 
 _CHOICE = {"low_precision": "which rows are kept may turn on a rounding, and all after it"}
@@ -115,12 +117,12 @@ class CompressiveTransformer(SegmentMixer):
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.place = RelativePositions(d_model, self.n_heads, self.d_head, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         self._by_use = compression == "used" and self.compressed > 0
         if self._by_use:
             self.declared = _CHOICE  # type: ignore[misc]
         if compression in ("conv", "dilated") and self.compressed:
-            self.fewer = nn.Linear(ratio * d_model, d_model, **to)  # rows side by side
+            self.fewer = Linear(ratio * d_model, d_model, **to)  # rows side by side
         self.reset_parameters()
 
     def _check_rows(self) -> None:
@@ -312,5 +314,5 @@ def _compressed(mode: str, o: Tensor, weights: Tensors) -> Tensor:
     else:
         o = o.unflatten(-2, (-1, int(ratio)))
     if kind in ("conv", "dilated"):
-        return F.linear(o.flatten(-2), *weights)
+        return half_linear(o.flatten(-2), *weights)
     return o.mean(-2) if kind == "mean" else o.amax(-2)

@@ -9,6 +9,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.columns import Stage
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part
 
 
@@ -74,7 +75,7 @@ class Constructive(Mixer):
         self.n_stages, size = n_stages, self.d_state // n_stages
         to: Any = {"device": device, "dtype": dtype}
         self.stages = nn.ModuleList(Stage(d_model + s * size, size, **to) for s in range(n_stages))
-        self.out_proj = nn.Linear(self.d_state, d_model, **to)
+        self.out_proj = Linear(self.d_state, d_model, **to)
         self.register_buffer("grown", torch.tensor(n_stages, device=device))
         self.reset_parameters()
 

@@ -3,14 +3,15 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.cells import cell
 from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import refined, refines
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, real
 
 
@@ -97,7 +98,7 @@ class ELSTM(Gated):
         self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
         self.output_gate = output_gate
         rows = 2 + output_gate + refines(gates)
-        self.in_proj = nn.Linear(d_model, rows * self.d_state, **to)
+        self.in_proj = Linear(d_model, rows * self.d_state, **to)
         self.w = nn.Parameter(torch.empty(2 + refines(gates), self.d_state, **to))
         self.W_o = None
         if output_gate:
@@ -129,6 +130,6 @@ class ELSTM(Gated):
             cell, inputs["s"] = elstm_refined, o.pop()
         h, last = self.learned.scan(self, cell, {"c": c}, reset, **inputs)
         if self.W_o is not None:
-            projected = F.linear(h.to(self.W_o.dtype), self.W_o)
+            projected = half_linear(h.to(self.W_o.dtype), self.W_o)
             h = torch.sigmoid(o[0] + projected) * h
         return self._project_out(h), last["c"]

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Family, Timed, steady
 from linrnn.nn import empty_parameters
 from linrnn.nn.starts import check_gates, refines, start_gates, starts
+from linrnn.ops.half_linear import half_linear
 
 
 def _ramp(a: Any) -> Any:
@@ -186,14 +187,14 @@ class FastGRNN(CellRNN):
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         if self.W_1 is not None:
-            x = F.linear(x, self.W_1)
+            x = half_linear(x, self.W_1)
         first, second = wide(self.logits).sigmoid().repeat_interleave(self.d_state).chunk(2)
         inputs: dict[str, Any] = {"U": self.U}
         if self.U_1 is not None:
             inputs["U_1"] = self.U_1
         if self.b_z is None:
-            return inputs | {"u": F.linear(x, self.W, self.b_h), "alpha": first, "beta": second}
+            return inputs | {"u": half_linear(x, self.W, self.b_h), "alpha": first, "beta": second}
         biases = {"b_z": self.b_z, "b_h": self.b_h}
         if self.b_s is not None:
             biases["b_s"] = self.b_s
-        return inputs | {"u": F.linear(x, self.W), "zeta": first, "nu": second} | biases
+        return inputs | {"u": half_linear(x, self.W), "zeta": first, "nu": second} | biases

@@ -14,6 +14,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, HeadNorm, Heads, last_inputs, recall
 from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.ops.attention import attend, positions, remember
 from linrnn.ops.attention.forgetting import forgotten
@@ -109,10 +110,10 @@ class ForgettingAttention(Mixer):
     def _add_parts(self, **to: Any) -> None:
         counts = (self.n_heads, self.n_kv_heads, self.n_kv_heads)
         self.heads = Heads(self.d_model, counts, (self.d_head,) * 3, **to)
-        self.f_proj = nn.Linear(self.d_model, self.n_heads, **to)
+        self.f_proj = Linear(self.d_model, self.n_heads, **to)
         self.shift_proj: Any = None
         if self.shift:
-            self.shift_proj = nn.Linear(self.d_model, 2 * self.n_kv_heads, bias=False, **to)
+            self.shift_proj = Linear(self.d_model, 2 * self.n_kv_heads, bias=False, **to)
         self.q_norm: Any = None
         self.k_norm: Any = None
         if self.qk_norm:

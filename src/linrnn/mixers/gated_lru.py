@@ -14,6 +14,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn import bounded_exp, check_ring, lecun_normal, ring, uniform
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part, complex_, real
 
 
@@ -122,9 +123,9 @@ class GatedLRU(Mixer):
         self.learned = LearnedStart("h", pairs=turns)
         self.learned.add(self, learn_initial, self.d_state, **to)
         numbers = (1 + turns) * self.d_state
-        self.in_proj = nn.Linear(d_model, 2 * numbers, bias, **to)  # m, x
-        self.out_gates = nn.Linear(numbers, 2 * self.d_out, bias, **to)
-        self.out_proj = nn.Linear(self.d_out, d_model, False, **to)
+        self.in_proj = Linear(d_model, 2 * numbers, bias, **to)  # m, x
+        self.out_gates = Linear(numbers, 2 * self.d_out, bias, **to)
+        self.out_proj = Linear(self.d_out, d_model, False, **to)
         rate = nn.Parameter(torch.empty(self.d_state, **to))
         self.nu_log = None if decay == "free" else rate
         self.theta = nn.Parameter(torch.empty(self.d_state, **to)) if turns else None

@@ -4,13 +4,14 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.ops import linear_scan
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.matrix.turns import phases
@@ -86,7 +87,7 @@ class GateLoop(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         self.n_heads = self.d_inner // d_head
         self.heads = Heads(d_model, self.n_heads, (d_head,) * 3, **to)
-        self.a_proj = nn.Linear(
+        self.a_proj = Linear(
             d_model, 2 * (self.d_inner if transition_of == "channel" else self.n_heads), **to
         )
         self.out = GatedOut(d_model, 1, self.d_inner, norm=norm, eps=1e-5, **to)

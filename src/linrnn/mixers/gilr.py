@@ -3,11 +3,12 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated, pooled, pooled_elu
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
 
@@ -64,7 +65,7 @@ class GILR(Gated):
         self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
         self.nonlinearity = nonlinearity
         check_in("GILR", "nonlinearity", nonlinearity, ("tanh", "elu"))
-        self.in_proj = nn.Linear(d_model, (2 + refines(gates)) * self.d_state, **to)
+        self.in_proj = Linear(d_model, (2 + refines(gates)) * self.d_state, **to)
         self.reset_parameters()
 
     @torch.no_grad()

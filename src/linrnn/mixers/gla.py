@@ -3,7 +3,6 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import autocast_dtype, wide, without_autocast
@@ -13,7 +12,8 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, LowRank, default_heads, feature_map
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
 from linrnn.nn.heads import FEATURE_MAPS, check_kv_heads, for_each_head
-from linrnn.ops.half_linear import call_linear
+from linrnn.ops.half_linear import half_cast
+from linrnn.ops.matrix.log_sigmoid import log_sigmoid
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -130,12 +130,12 @@ class GLA(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         H, G = self.n_heads, self.n_kv_heads
         proj = self.heads.proj
-        x = x.to(autocast_dtype(proj.weight))  # once for all products
-        z, past = convolved(self.conv1d, call_linear(proj, x), state, reset)
+        x = half_cast(x, autocast_dtype(proj.weight))  # once for all products
+        z, past = convolved(self.conv1d, proj(x), state, reset)
         q, k, v = self.heads.split(z)  # (B, T, H or G, K or V)
         if self.feature_map != "identity":  # the op reads others as they are
             q, k = (feature_map(self.feature_map, wide(part)) for part in (q, k))
-        g = F.logsigmoid(wide(self.decay(x))).unflatten(-1, (G, -1)) / self.tau  # (B, T, G, K)
+        g = log_sigmoid(self.decay(x), 1 / self.tau).unflatten(-1, (G, -1))  # (B, T, G, K)
         k, v, g = (for_each_head(part, H) for part in (k, v, g))  # (B, T, H, K or V)
         memory = for_each_head(state["memory"], H, 1)  # (B, H, K, V)
         with without_autocast(x.device):

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.slots import slots_spec
 from linrnn.nn import GatedOut, Heads, default_heads
 from linrnn.nn.memories import read_slots
+from linrnn.ops.matrix.log_sigmoid import log_sigmoid
 from linrnn.state_spec import Part
 
 
@@ -98,7 +99,7 @@ class GSA(Mixer):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         q, k, v, f = (wide(z) for z in self.heads(x))  # (B, T, H, K, K, V or slots)
         q, k, v = F.silu(q), F.silu(k), F.silu(v)
-        g = F.logsigmoid(f) / self.tau
+        g = log_sigmoid(f, 1 / self.tau)
         write = -torch.expm1(g)
         with without_autocast(x.device):
             o, last = read_slots(q, k, v, write, g, state, scale=self.scale, reset=reset)

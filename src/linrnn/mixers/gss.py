@@ -11,6 +11,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.systems import Systems, number
 from linrnn.nn.diagonal import diagonal_steps
 from linrnn.nn.head_norm import head_norm
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_
@@ -92,12 +93,12 @@ class GSS(Systems):
         self.norm = norm
         empty = empty_parameters(device, dtype)
         to: dict[str, Any] = {"device": device, "dtype": dtype}
-        self.in_proj = nn.Linear(d_model, self.d_inner + self.d_ssm, **to)
+        self.in_proj = Linear(d_model, self.d_inner + self.d_ssm, **to)
         self.norm_weight, self.norm_bias = (
             empty(self.d_ssm) if norm == "layer" else None for _ in range(2)
         )
-        self.up_proj = nn.Linear(self.d_ssm, self.d_inner, **to)
-        self.out_proj = nn.Linear(self.d_inner, d_model, **to)
+        self.up_proj = Linear(self.d_ssm, self.d_inner, **to)
+        self.out_proj = Linear(self.d_inner, d_model, **to)
         self.A_log, self.A_im_log = empty(d_state), empty(d_state)
         self.C_re, self.C_im = empty(self.d_ssm, d_state), empty(self.d_ssm, d_state)
         self.D = empty(self.d_ssm)

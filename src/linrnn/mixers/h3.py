@@ -15,6 +15,7 @@ from linrnn.mixers.s4d import S4D
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.discretise import DISCRETISATIONS
 from linrnn.nn.hippo import INITS, check_dt, check_pairs
+from linrnn.nn.linear import Linear
 from linrnn.ops.conv.past import last_inputs
 from linrnn.state_spec import Part, complex_, real
 
@@ -103,7 +104,7 @@ class H3(Mixer):
         if d_model % d_head:
             raise ArgumentError(f"H3: d_head must divide d_model={d_model}, got {d_head}.")
 
-        self.in_proj = nn.Linear(d_model, 3 * d_model, device=device, dtype=dtype)
+        self.in_proj = Linear(d_model, 3 * d_model, device=device, dtype=dtype)
         self.shift = CausalConv(d_model, d_shift, bias=False, device=device, dtype=dtype)
         self.D_k = nn.Parameter(torch.empty(d_model, device=device, dtype=dtype))
         self.diag = S4D(
@@ -117,7 +118,7 @@ class H3(Mixer):
             device=device,
             dtype=dtype,
         )
-        self.out_proj = nn.Linear(d_model, d_model, device=device, dtype=dtype)
+        self.out_proj = Linear(d_model, d_model, device=device, dtype=dtype)
         self.reset_parameters()
 
     @torch.no_grad()

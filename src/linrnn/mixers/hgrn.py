@@ -18,6 +18,7 @@ from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.bounds import CumulativeBounds
 from linrnn.nn import HeadNorm
 from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import start_bound
 from linrnn.ops.gated_norm import has_gpu_kernel
 from linrnn.state_spec import Part, complex_, real
@@ -116,13 +117,13 @@ class HGRN(Mixer):
         self.receives = tuple(receives) if lower_bound == "stack" else ()
         to: Any = {"device": device, "dtype": dtype}
         self.learned.add(self, learn_initial, self.d_state, **to)
-        self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # re, im, f
-        self.gate_proj = nn.Linear(d_model, 2 * self.d_state, **to)
+        self.in_proj = Linear(d_model, 3 * self.d_state, **to)  # re, im, f
+        self.gate_proj = Linear(d_model, 2 * self.d_state, **to)
         self.theta = nn.Parameter(torch.empty(self.d_state, **to))
         has_bound = layer > 0 and not self.receives
         self.bound = nn.Parameter(torch.empty(self.d_state, **to)) if has_bound else None
         self.out_norm = HeadNorm(1, 2 * self.d_state, norm=norm, eps=norm_eps, **to)
-        self.out_proj = nn.Linear(2 * self.d_state, d_model, **to)
+        self.out_proj = Linear(2 * self.d_state, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -16,7 +16,9 @@ from linrnn.mixers._families.bounds import CumulativeBounds
 from linrnn.nn import HeadNorm, Heads
 from linrnn.nn.channel_mix import check_layer
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import start_bound
+from linrnn.ops.matrix.log_sigmoid import log_sigmoid
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 from linrnn.typing import Signals
@@ -120,7 +122,7 @@ class HGRN2(Mixer):
         has_bound = layer > 0 and not self.receives
         self.bound = nn.Parameter(torch.empty(d_model, **to)) if has_bound else None
         self.out_norm = HeadNorm(1, d_model, norm=norm, eps=norm_eps, **to)
-        self.out_proj = nn.Linear(d_model, d_model, bias=bias, **to)
+        self.out_proj = Linear(d_model, d_model, bias=bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -156,7 +158,7 @@ class HGRN2(Mixer):
         v, q, f = (wide(part) for part in self.heads.split(z))  # (B, T, H, d_head)
         q = q.sigmoid() if self.q_activation == "sigmoid" else F.silu(q)
         v = F.silu(v) if self.v_activation == "silu" else v
-        k, g = f.neg().sigmoid(), F.logsigmoid(f)  # 1 - f without cancellation
+        k, g = f.neg().sigmoid(), log_sigmoid(f)  # 1 - f without cancellation
         bound = signals.get("bound", self.bound)
         if bound is not None:
             bound = wide(bound).unflatten(0, (self.n_heads, -1))  # (H, d_head)

@@ -26,6 +26,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import MEASURES, hippo
 from linrnn.nn.legs import LEGS_RULES, legs_move, legs_transitions
+from linrnn.nn.linear import Linear
 from linrnn.nn.lti import TABLE, LTISteps, each_step, pushed, rows_of
 from linrnn.ops import cell_scan, linear_scan
 from linrnn.state_spec import Part, real
@@ -124,8 +125,8 @@ class HiPPO(Mixer):
         N, M = self.d_state, d_memory
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         empty = empty_parameters(device, dtype)
-        self.f_x, self.f_h = nn.Linear(d_model, M, **to), empty(M, N)
-        self.u_x = nn.Linear(d_model, 2 * N, **to)  # of h, then g
+        self.f_x, self.f_h = Linear(d_model, M, **to), empty(M, N)
+        self.u_x = Linear(d_model, 2 * N, **to)  # of h, then g
         self.u_c = empty(2 * N, M * self.order)
         self.memory: LTISteps | None = None
         if measure != "legs":
@@ -134,7 +135,7 @@ class HiPPO(Mixer):
             )
         self.out_proj: nn.Module = nn.Identity()
         if d_model != N:
-            self.out_proj = nn.Linear(N, d_model, **to)
+            self.out_proj = Linear(N, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()

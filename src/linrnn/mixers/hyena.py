@@ -17,6 +17,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.hyena import Filter, GatedFilters
 from linrnn.mixers.laughing_hyena import LaughingHyena
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 from linrnn.nn.long_conv import (
     GROWS,
     Kept,
@@ -125,11 +126,11 @@ class Hyena(GatedFilters):
         responses = self.kernels_of_filter * self.filters
         widths = [d_position, d_filter, d_filter, d_filter, responses]
         self.ffn = nn.ModuleList(
-            nn.Linear(n, m, bias=i < 3, **to) for i, (n, m) in enumerate(pairwise(widths))
+            Linear(n, m, bias=i < 3, **to) for i, (n, m) in enumerate(pairwise(widths))
         )
         self.freq = empty_parameters(device, dtype)(d_filter)
         self.bias = empty_parameters(device, dtype)(responses)
-        self.out_proj = nn.Linear(d_model, d_model, **to)
+        self.out_proj = Linear(d_model, d_model, **to)
         self._kept = Kept()
         self.reset_parameters()
 

@@ -11,6 +11,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed
 from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 def _increment(act: Any) -> Any:
@@ -97,7 +98,7 @@ class IncrementalRNN(CellRNN):
         self.alpha, self.eta = alpha, eta
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
-        self.V, self.U = nn.Linear(d_model, N, **to), empty(N, N)
+        self.V, self.U = Linear(d_model, N, **to), empty(N, N)
         self.decay, self.rates = empty(1), empty(n_iterations)
         self.reset_parameters()
 

@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated
 from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import check_gates, start_gates
 from linrnn.state_spec import Part, real
 
@@ -116,7 +117,7 @@ class IndRNN(Gated):
                 "IndRNN: gamma must be at least 1 and epsilon in (0, 1], got "
                 f"gamma={gamma}, epsilon={epsilon}."
             )
-        self.in_proj = nn.Linear(d_model, self.d_state, **to)
+        self.in_proj = Linear(d_model, self.d_state, **to)
         self.u = nn.Parameter(torch.empty(self.d_state, **to))
         self.reset_parameters()
 

@@ -9,6 +9,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, feature_map, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -87,7 +88,7 @@ class InfiniTransformer(SegmentMixer):
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.beta = nn.Parameter(torch.empty(self.n_heads, **to))
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

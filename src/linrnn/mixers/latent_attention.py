@@ -14,6 +14,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import RotaryScaling, lecun_normal, rotate
 from linrnn.nn.affine import affine_of
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
 
@@ -130,17 +131,17 @@ class LatentAttention(Mixer):
         self.q_down: nn.Linear | None = None
         self.q_norm: nn.RMSNorm | None = None
         if self.q_rank is not None:
-            self.q_down = nn.Linear(self.d_model, self.q_rank, bias=self.bias, **to)
+            self.q_down = Linear(self.d_model, self.q_rank, bias=self.bias, **to)
             self.q_norm = nn.RMSNorm(self.q_rank, eps=self.norm_eps, **to)
-        self.q_proj = nn.Linear(self.q_rank or self.d_model, width, bias=False, **to)
-        self.kv_down = nn.Linear(self.d_model, self.rank + self.d_rotary, bias=self.bias, **to)
+        self.q_proj = Linear(self.q_rank or self.d_model, width, bias=False, **to)
+        self.kv_down = Linear(self.d_model, self.rank + self.d_rotary, bias=self.bias, **to)
         self.kv_norm = nn.RMSNorm(self.rank, eps=self.norm_eps, **to)
         up = self.n_heads * (self.d_head + self.d_value)
-        self.kv_up = nn.Linear(self.rank, up, bias=False, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_value, self.d_model, bias=self.bias, **to)
+        self.kv_up = Linear(self.rank, up, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_value, self.d_model, bias=self.bias, **to)
         self.g_proj: nn.Linear | None = None
         if self.gate == "head":
-            self.g_proj = nn.Linear(self.d_model, self.n_heads, bias=False, **to)
+            self.g_proj = Linear(self.d_model, self.n_heads, bias=False, **to)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

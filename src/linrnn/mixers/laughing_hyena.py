@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import FFT_REACHES_BACK
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.hyena import Filter, GatedFilters
 from linrnn.mixers.modal import Modal
+from linrnn.nn.linear import Linear
 from linrnn.nn.modal import Modes
 from linrnn.state_spec import complex_
 
@@ -88,7 +89,7 @@ class LaughingHyena(GatedFilters):
             Modal(self.kernels_of_filter, d_state=d_state, l_max=l_max, form=form, **to)
             for _ in range(self.filters)
         )
-        self.out_proj = nn.Linear(d_model, d_model, **to)
+        self.out_proj = Linear(d_model, d_model, **to)
         self.reset_parameters()
 
     @classmethod

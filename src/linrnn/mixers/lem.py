@@ -13,6 +13,8 @@ from linrnn.errors import check_positive
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
+from linrnn.ops.half_linear import half_linear
 
 
 @cell(state="y z", constant="step", matrix="W1 W2 Wz Wy")
@@ -86,8 +88,8 @@ class LEM(CellRNN):
         self.step_size = step_size
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
-        self.V = nn.Linear(d_model, 4 * N, **to)  # of s, r, z, y
-        self.W, self.W_y = nn.Linear(N, 3 * N, **to), nn.Linear(N, N, **to)  # of s, r, z; of y
+        self.V = Linear(d_model, 4 * N, **to)  # of s, r, z, y
+        self.W, self.W_y = Linear(N, 3 * N, **to), Linear(N, N, **to)  # of s, r, z; of y
         self.reset_parameters()
 
     @torch.no_grad()
@@ -99,7 +101,7 @@ class LEM(CellRNN):
 
     def _given(self, x: Tensor, dt: Tensor | None) -> dict[str, Any]:
         (V, b), (W_h, b_h), (W_y, b_y) = (affine_of(m, x) for m in (self.V, self.W, self.W_y))
-        u = parts(F.linear(x, V, b + torch.cat([b_h, b_y])), 4)
+        u = parts(half_linear(x, V, b + torch.cat([b_h, b_y])), 4)
         W = W_h.split(self.d_state)
         inputs = dict(zip(("u1", "u2", "uz", "uy"), u, strict=True))
         matrices = dict(zip(("W1", "W2", "Wz"), W, strict=True))

@@ -3,13 +3,13 @@
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from linrnn.compute.precision import wide
 from linrnn.errors import check_in
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.dense import DenseRNN
+from linrnn.ops.half_linear import half_linear, rounded_linear
 from linrnn.ops.linear.matrix_scan import dense_loop, dense_scan
 from linrnn.typing import Complex
 
@@ -76,9 +76,9 @@ class LinearRNN(DenseRNN):
     def _states(
         self, x: Tensor, h: Tensor, weights: list[Tensor], reset: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        b = wide(F.linear(x, weights[0]))  # (B, T, N)
+        b = wide(rounded_linear(x, weights[0]))  # (B, T, N)
         scan = dense_scan if self.form == "chunked" else dense_loop
         return scan(wide(self.A), b, h, reset)
 
     def _next_state(self, x_t: Tensor, h: Tensor) -> Tensor:
-        return torch.addmm(wide(F.linear(x_t, self.B)), h, wide(self.A).t())
+        return torch.addmm(wide(half_linear(x_t, self.B)), h, wide(self.A).t())

@@ -17,6 +17,7 @@ from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import block_scan, cell_scan
 from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, complex_
 from linrnn.typing import Complex
 
@@ -183,12 +184,12 @@ class LinOSS(Mixer):
     def _project_in(self, x: Tensor) -> Tensor:
         """``B u``, (..., P, 2)."""
         B: Tensor = self.B
-        drive = wide(F.linear(x.to(B.dtype), B.flatten(0, 1)))  # (B, T, 2 d_state)
+        drive = wide(half_linear(x.to(B.dtype), B.flatten(0, 1)))  # (B, T, 2 d_state)
         return drive.view(*drive.shape[:-1], self.d_state, 2)
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C x) + D * u``, as one real product."""
-        y = F.linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))  # (B, T, d_model)
+        y = half_linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))  # (B, T, d_model)
         out: Tensor = self.D * x + y
         return out
 

@@ -17,6 +17,7 @@ from linrnn.mixers._families.lipschitz import (
     symmetric_skew,
 )
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 class LipschitzRNN(CellRNN):
@@ -92,8 +93,8 @@ class LipschitzRNN(CellRNN):
         self.beta_A, self.gamma_A, self.beta_W, self.gamma_W = beta_A, gamma_A, beta_W, gamma_W
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
-        self.V = nn.Linear(d_model, N, **to)
-        self.V_g = nn.Linear(d_model, N, **to) if gated else None
+        self.V = Linear(d_model, N, **to)
+        self.V_g = Linear(d_model, N, **to) if gated else None
         self.M_A, self.M_W = empty(N, N), empty(N, N)
         self.reset_parameters()
 

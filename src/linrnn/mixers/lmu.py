@@ -16,8 +16,10 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import empty_parameters
 from linrnn.nn.hippo import hippo
+from linrnn.nn.linear import Linear
 from linrnn.nn.lti import LTISteps, each_step, pushed, rows_of
 from linrnn.ops import cell_scan
+from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.matrix_scan import dense_scan
 from linrnn.state_spec import Part, real
 
@@ -184,7 +186,7 @@ class LMU(Mixer):
         self.W_h = empty(N, N) if recurrent else None
         self.out_proj: nn.Module = nn.Identity()
         if d_model != N:
-            self.out_proj = nn.Linear(N, d_model, **to)
+            self.out_proj = Linear(N, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -211,7 +213,7 @@ class LMU(Mixer):
         self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Any]:
         x = x.to(self.E_x.dtype)
-        w, u = wide(F.linear(x, self.E_x)), wide(F.linear(x, self.W_x))
+        w, u = wide(half_linear(x, self.E_x)), wide(half_linear(x, self.W_x))
         with without_autocast(x.device):
             a, b = self.memory()  # (order, order), (order,)
             if dt is not None:

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
@@ -12,6 +12,7 @@ from linrnn.mixers._families.delta import ConvDelta, wide_sizes
 from linrnn.mixers._families.levels import LevelScales, levels_spec
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn.conv_heads import conv_spec
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.fenwick_scan import fenwick_scan
 from linrnn.state_spec import Part
 
@@ -102,7 +103,7 @@ class LogLinearGatedDeltaNet(ConvDelta):
         to: Any = {"device": device, "dtype": dtype}
         self._make(self.key_heads, {"eps": norm_eps, "gate": gate}, **to)
         self.decay = LogDecay(where, d_model, self.n_heads, **to)
-        self.level_proj = nn.Linear(d_model, self.n_heads * levels, bias=False, **to)
+        self.level_proj = Linear(d_model, self.n_heads * levels, bias=False, **to)
         self.scales = LevelScales(where, self.n_heads, levels, **to)
         self.reset_parameters()
 

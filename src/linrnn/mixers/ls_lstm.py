@@ -3,11 +3,12 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated, pooled, pooled_fo, pooled_ifo
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
 
@@ -66,8 +67,8 @@ class LSLSTM(Gated):
         super().__init__()
         to: Any = {"device": device, "dtype": dtype}
         self._add_gates(d_model, d_state, learn_initial, gates, t_max, **to)
-        self.surrogate = nn.Linear(d_model, 2 * self.d_state, **to)
-        self.in_proj = nn.Linear(d_model + self.d_state, 4 * self.d_state, **to)
+        self.surrogate = Linear(d_model, 2 * self.d_state, **to)
+        self.in_proj = Linear(d_model + self.d_state, 4 * self.d_state, **to)
         self.reset_parameters()
 
     @torch.no_grad()

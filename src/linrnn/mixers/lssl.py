@@ -17,6 +17,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.discretise import dense
 from linrnn.nn.hippo import POLYNOMIALS, check_dt, draw_log_dt, hippo
 from linrnn.nn.legs import legs_bilinear
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dense_ssm
 from linrnn.state_spec import Part, real
@@ -179,7 +180,7 @@ class LSSL(Mixer):
         if learn_A:
             for name, x in structured(measure, N).items():
                 setattr(self, f"A_{name}", empty(len(x)))
-        self.out = nn.Linear(H * M, H, device=device, dtype=dtype)
+        self.out = Linear(H * M, H, device=device, dtype=dtype)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -13,8 +13,9 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, bounded_exp, softplus_steps
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 from linrnn.ops import selective_scan
-from linrnn.ops.half_linear import call_linear, half_linear
+from linrnn.ops.half_linear import half_cast, half_linear
 from linrnn.state_spec import Part, real
 
 
@@ -121,7 +122,7 @@ class Mamba(Mixer):
 
         to: Any = {"device": device, "dtype": dtype}
         inner = self.d_inner
-        self.in_proj = nn.Linear(d_model, 2 * inner, bias=bias, **to)
+        self.in_proj = Linear(d_model, 2 * inner, bias=bias, **to)
         self.conv1d = CausalConv(inner, d_conv, bias=conv_bias, silu=True, **to)
         self.selective_dt, self.selective_B, self.selective_C = (
             selective_dt, selective_B, selective_C
@@ -129,8 +130,8 @@ class Mamba(Mixer):
         chosen = selective_dt, selective_B, selective_C
         sizes = zip(chosen, (self.dt_rank, d_state, d_state), strict=True)
         self.widths = [size if selective else 0 for selective, size in sizes]
-        self.x_proj = nn.Linear(inner, sum(self.widths), bias=False, **to) if any(chosen) else None
-        self.dt_proj = nn.Linear(self.dt_rank, inner, **to) if selective_dt else None
+        self.x_proj = Linear(inner, sum(self.widths), bias=False, **to) if any(chosen) else None
+        self.dt_proj = Linear(self.dt_rank, inner, **to) if selective_dt else None
         self.dt_bias = None if selective_dt else nn.Parameter(torch.empty(inner, **to))
         self.dt_layernorm, self.b_layernorm, self.c_layernorm = (  # as in checkpoints of Jamba
             nn.RMSNorm(width, norm_eps, bcdt_norm == "weighted", **to)
@@ -142,7 +143,7 @@ class Mamba(Mixer):
         self.C = None if selective_C else nn.Parameter(torch.empty(d_state, **to))
         self.A_log = nn.Parameter(torch.empty(inner, d_state, **to))
         self.D = nn.Parameter(torch.empty(inner, **to))
-        self.out_proj = nn.Linear(inner, d_model, bias=bias, **to)
+        self.out_proj = Linear(inner, d_model, bias=bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -174,7 +175,7 @@ class Mamba(Mixer):
     def _read(
         self, x: Tensor, state: dict[str, Tensor], reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        x = x.to(autocast_dtype(self.in_proj.weight))  # once for both products
+        x = half_cast(x, autocast_dtype(self.in_proj.weight))  # once for both products
         # two products: the gradients of one product's halves would have to be joined again
         W, b = affine_of(self.in_proj, x)
         halves = zip(W.chunk(2), (None, None) if b is None else b.chunk(2), strict=True)
@@ -198,11 +199,11 @@ class Mamba(Mixer):
             b_disc=self.b_disc,
             reset=reset,
         )
-        return call_linear(self.out_proj, in_dtype_of(W, y)), {"h": h, "conv": past}
+        return self.out_proj(in_dtype_of(W, y)), {"h": h, "conv": past}
 
     def _chosen(self, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step sizes without their bias, B and C at every step, each (B, T, ...)."""
-        projected = s[..., :0] if self.x_proj is None else call_linear(self.x_proj, s)
+        projected = s[..., :0] if self.x_proj is None else self.x_proj(s)
         r, B, C = projected.split(self.widths, -1)
         norms = self.dt_layernorm, self.b_layernorm, self.c_layernorm
         r, B, C = (x if n is None else _normed(n, x) for n, x in zip(norms, (r, B, C), strict=True))

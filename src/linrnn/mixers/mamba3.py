@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive, check_positiv
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import HeadNorm, empty_parameters, recall, softplus_steps
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.matrix.turns import phases, turned
 from linrnn.state_spec import Part, real
@@ -106,7 +107,7 @@ class Mamba3(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         inner, shared, H = self.d_inner, rank * n_groups * d_state, self.n_heads
         self.widths = [inner, inner, shared, shared, H, H, H, self.pairs]
-        self.in_proj = nn.Linear(d_model, sum(self.widths), bias=False, **to)
+        self.in_proj = Linear(d_model, sum(self.widths), bias=False, **to)
         self.B_norm, self.C_norm = (
             HeadNorm(1, d_state, norm="rms", eps=norm_eps, **to) for _ in range(2)
         )
@@ -118,7 +119,7 @@ class Mamba3(Mixer):
             empty(*rows, self.d_head) if rank > 1 else None for _ in range(3)
         )
         self.norm = HeadNorm(H, self.d_head, eps=norm_eps, **to) if out_norm else None
-        self.out_proj = nn.Linear(inner, d_model, bias=False, **to)
+        self.out_proj = Linear(inner, d_model, bias=False, **to)
         self.reset_parameters()
 
     def _set_sizes(self, d_head: int | None) -> None:

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import make_norm
 from linrnn.nn.kv_cache import GROWS_BY_CHUNK, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters, lecun_normal
 from linrnn.nn.rotary import with_relative
 from linrnn.ops.attention import attend, positions
@@ -145,9 +146,9 @@ class Mega(Mixer):
         self.kappa, self.mu = empty(2, d_key), empty(2, d_key)
         self.b = empty(2, d_key) if table is None else None
         self.distances = None if table is None else empty(table)
-        self.value_proj = nn.Linear(d_model, self.d_inner, **to)
-        self.average_proj = nn.Linear(d_model, 2 * d_model + d_key + self.d_inner, **to)
-        self.hidden_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.value_proj = Linear(d_model, self.d_inner, **to)
+        self.average_proj = Linear(d_model, 2 * d_model + d_key + self.d_inner, **to)
+        self.hidden_proj = Linear(self.d_inner, d_model, bias=False, **to)
         self.in_norm: Any = make_norm(norm, d_model, eps=norm_eps, **to)
         self.reset_parameters()
 

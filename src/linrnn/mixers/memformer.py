@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -99,10 +100,10 @@ class Memformer(SegmentMixer):
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         width = self.n_heads * self.d_head
-        self.o_proj, self.far_o = (nn.Linear(width, d_model, bias=False, **to) for _ in range(2))
-        self.far_q = nn.Linear(d_model, width, bias=False, **to)
-        self.far_kv = nn.Linear(d_model, 2 * width, bias=False, **to)
-        self.slot = nn.Linear(d_model, 3 * d_model, bias=False, **to)
+        self.o_proj, self.far_o = (Linear(width, d_model, bias=False, **to) for _ in range(2))
+        self.far_q = Linear(d_model, width, bias=False, **to)
+        self.far_kv = Linear(d_model, 2 * width, bias=False, **to)
+        self.slot = Linear(d_model, 3 * d_model, bias=False, **to)
         self.bias = nn.Parameter(torch.empty(n_memory, d_model, **to))
         self.norm = nn.Parameter(torch.empty(d_model, **to))
         self.reset_parameters()

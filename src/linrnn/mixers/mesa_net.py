@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive, check_positive_int
@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import ConvHeads, GatedOut, empty_parameters, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.matrix.ridge_solve import ridge_solve
 from linrnn.state_spec import Part, real
@@ -92,8 +93,8 @@ class MesaNet(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         conv: Any = {"d_conv": d_conv, "conv_bias": conv_bias}
         self.qk = ConvHeads(d_model, self.n_heads, (self.d_key,) * 2, **conv, **to)
-        self.v_proj = nn.Linear(d_model, self.n_heads * self.d_value, bias=False, **to)
-        self.gates = nn.Linear(d_model, 2 * self.n_heads, **to)  # a, beta
+        self.v_proj = Linear(d_model, self.n_heads * self.d_value, bias=False, **to)
+        self.gates = Linear(d_model, 2 * self.n_heads, **to)  # a, beta
         self.ridge = empty_parameters(device, dtype)(self.n_heads, self.d_key)
         norm: Any = {"eps": norm_eps, "gate": "none"}
         self.out = GatedOut(d_model, self.n_heads, self.d_value, **norm, **to)

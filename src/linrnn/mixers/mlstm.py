@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.mlstm import check_gate, forget_slowly, memory_spec, read_memory
 from linrnn.nn import BlockDiagonal, CausalConv, HeadNorm
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part
 
 
@@ -94,15 +95,15 @@ class MLSTM(Mixer):
                 f"got n_heads={n_heads}, qkv_block={qkv_block}."
             )
         to: Any = {"device": device, "dtype": dtype}
-        self.proj_up = nn.Linear(d_model, 2 * inner, bias=False, **to)
+        self.proj_up = Linear(d_model, 2 * inner, bias=False, **to)
         self.conv1d = CausalConv(inner, d_conv, silu=True, **to)
         self.q_proj, self.k_proj, self.v_proj = (
             BlockDiagonal(inner, inner // qkv_block, bias=False, **to) for _ in range(3)
         )
-        self.igate, self.fgate = (nn.Linear(3 * inner, n_heads, **to) for _ in range(2))
+        self.igate, self.fgate = (Linear(3 * inner, n_heads, **to) for _ in range(2))
         self.outnorm = HeadNorm(n_heads, inner // n_heads, norm="layer", eps=norm_eps, **to)
         self.learnable_skip = nn.Parameter(torch.empty(inner, **to))
-        self.proj_down = nn.Linear(inner, d_model, bias=False, **to)
+        self.proj_down = Linear(inner, d_model, bias=False, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.mlstm import EPS as EPS
 from linrnn.mixers._families.mlstm import check_gate, forget_slowly, memory_spec, read_memory
 from linrnn.nn import HeadNorm, default_heads
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part
 
 
@@ -89,11 +90,11 @@ class MLSTMLarge(Mixer):
         check_positive_int("MLSTMLarge", d_key=self.d_key, d_value=self.d_value)
         to: Any = {"device": device, "dtype": dtype}
         keys, values = n_heads * self.d_key, n_heads * self.d_value
-        self.q, self.k = (nn.Linear(d_model, keys, bias=False, **to) for _ in range(2))
-        self.v, self.ogate_preact = (nn.Linear(d_model, values, bias=False, **to) for _ in range(2))
-        self.igate_preact, self.fgate_preact = (nn.Linear(d_model, n_heads, **to) for _ in range(2))
+        self.q, self.k = (Linear(d_model, keys, bias=False, **to) for _ in range(2))
+        self.v, self.ogate_preact = (Linear(d_model, values, bias=False, **to) for _ in range(2))
+        self.igate_preact, self.fgate_preact = (Linear(d_model, n_heads, **to) for _ in range(2))
         self.multihead_norm = HeadNorm(n_heads, self.d_value, norm="layer", eps=norm_eps, **to)
-        self.out_proj = nn.Linear(values, d_model, bias=False, **to)
+        self.out_proj = Linear(values, d_model, bias=False, **to)
         self.reset_parameters()
 
     @torch.no_grad()

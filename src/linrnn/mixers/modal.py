@@ -12,6 +12,7 @@ from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
+from linrnn.nn.linear import Linear
 from linrnn.nn.long_conv import window_decays
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import bounded_exp, empty_parameters
@@ -94,7 +95,7 @@ class Modal(Mixer):
         empty, H, N = empty_parameters(device, dtype), d_model, d_state
         self.nu_log, self.theta = empty(H, N), empty(H, N)
         self.R_re, self.R_im, self.D = empty(H, N), empty(H, N), empty(H)
-        self.out = nn.Linear(H, H, device=device, dtype=dtype) if project else None
+        self.out = Linear(H, H, device=device, dtype=dtype) if project else None
         self.reset_parameters()
 
     @torch.no_grad()

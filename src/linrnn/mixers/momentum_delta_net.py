@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in
@@ -14,6 +14,7 @@ from linrnn.mixers._families.delta import ConvDelta, square_sizes
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.heads import for_each_head
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.momentum_delta import momentum_scan, momentum_step
 from linrnn.state_spec import Part
 
@@ -117,7 +118,7 @@ class MomentumDeltaNet(ConvDelta):
         self._make(self.key_heads, {"eps": norm_eps, "gate": gate}, **to)
         self.decay = LogDecay("MomentumDeltaNet", d_model, self.n_heads, **to)
         self.inertia = LogDecay("MomentumDeltaNet", d_model, self.n_heads, **to)
-        self.eta_proj = nn.Linear(d_model, self.n_heads, bias=False, **to)
+        self.eta_proj = Linear(d_model, self.n_heads, bias=False, **to)
         empty = empty_parameters(device, dtype)
         self.phi = empty(self.n_heads)
         self.D = empty(self.key_heads) if correction else None

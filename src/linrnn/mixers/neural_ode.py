@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.cells import Cell
 from linrnn.errors import check_few, check_in, check_positive_int
@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.mixers._families.flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 
 
 def _cells(solver: str, substeps: int) -> Timed:
@@ -82,9 +83,9 @@ class NeuralODE(CellRNN):
         self.d_hidden = N if d_hidden is None else d_hidden
         check_positive_int("NeuralODE", d_hidden=self.d_hidden)
         check_few("NeuralODE", MOST_WRITTEN_OUT, substeps=substeps)
-        self.in_proj = nn.Linear(d_model, self.d_hidden, **to)
-        self.inner = nn.Linear(N, self.d_hidden, bias=False, **to)
-        self.outer = nn.Linear(self.d_hidden, N, **to)
+        self.in_proj = Linear(d_model, self.d_hidden, **to)
+        self.inner = Linear(N, self.d_hidden, bias=False, **to)
+        self.outer = Linear(self.d_hidden, N, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN
 from linrnn.mixers._families.orthogonal import MODRELU, Angles, check_turns, skew, start_modrelu
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 class NNRNN(CellRNN):
@@ -73,7 +74,7 @@ class NNRNN(CellRNN):
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
         check_turns("NNRNN", init, N)
-        self.T = nn.Linear(d_model, N, bias=False, **to)
+        self.T = Linear(d_model, N, bias=False, **to)
         empty = empty_parameters(**to)
         self.b, self.skew = empty(N), empty(N * (N - 1) // 2)
         if N % 2:

@@ -19,6 +19,7 @@ from linrnn.mixers._families.lipschitz import (
     symmetric_skew,
 )
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 @cell(state="h", constant="step add mult", matrix="A W")
@@ -106,7 +107,7 @@ class NoisyRNN(CellRNN):
         self.beta_A, self.gamma_A, self.beta_W, self.gamma_W = beta_A, gamma_A, beta_W, gamma_W
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
-        self.V = nn.Linear(d_model, N, **to)
+        self.V = Linear(d_model, N, **to)
         self.M_A, self.M_W = empty(N, N), empty(N, N)
         self.d = empty(N) if noise == "code" else None
         self.reset_parameters()

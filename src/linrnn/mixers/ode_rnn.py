@@ -12,8 +12,10 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, timed
 from linrnn.mixers._families.flow import SOLVERS, flow, small_normal
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.cell.dense_recurrence import CELLS
+from linrnn.ops.half_linear import half_linear
 
 _GATES = ("xr", "xz", "xn")
 _HIDDEN = ("Wr", "Wz", "Wn")
@@ -113,8 +115,8 @@ class ODERNN(CellRNN):
         check_few("ODERNN", MOST_WRITTEN_OUT, substeps=substeps)
         self.gru = nn.GRUCell(d_model, N, **to)
         empty, flows = empty_parameters(device, dtype), between == "ode"
-        self.inner = nn.Linear(N, self.d_hidden, **to) if flows else None
-        self.outer = nn.Linear(self.d_hidden, N, **to) if flows else None
+        self.inner = Linear(N, self.d_hidden, **to) if flows else None
+        self.outer = Linear(self.d_hidden, N, **to) if flows else None
         self.log_rate = None if flows else empty(N)
         self.reset_parameters()
 
@@ -136,7 +138,7 @@ class ODERNN(CellRNN):
         # the third gate multiplies its product with h together with its bias
         b = torch.cat([(gru.bias_ih + gru.bias_hh)[: 2 * N], gru.bias_ih[2 * N :]])
         inputs: dict[str, Any] = {"bn": gru.bias_hh[2 * N :]}
-        inputs |= zip(_GATES, F.linear(x, gru.weight_ih, b).chunk(3, -1), strict=True)
+        inputs |= zip(_GATES, half_linear(x, gru.weight_ih, b).chunk(3, -1), strict=True)
         inputs |= zip(_HIDDEN, gru.weight_hh.chunk(3), strict=True)
         if self.inner is not None and self.outer is not None:
             (W, a), (R, b) = affine_of(self.inner, x), affine_of(self.outer, x)

@@ -9,6 +9,7 @@ from linrnn.cells import cell
 from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part, real
 
 
@@ -74,7 +75,7 @@ class ParaGRU(Gated):
         super().__init__()
         to: Any = {"device": device, "dtype": dtype}
         self._add_gates(d_model, d_state, learn_initial, **to)
-        self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # z, r, n
+        self.in_proj = Linear(d_model, 3 * self.d_state, **to)  # z, r, n
         self.a = nn.Parameter(torch.empty(3, self.d_state, **to))
         self.reset_parameters()
 

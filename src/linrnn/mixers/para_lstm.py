@@ -10,6 +10,7 @@ from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.mixers._families.gated import Gated
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part, real
 
 
@@ -90,7 +91,7 @@ class ParaLSTM(Gated):
         super().__init__()
         to: Any = {"device": device, "dtype": dtype}
         self._add_gates(d_model, d_state, learn_initial, **to)
-        self.in_proj = nn.Linear(d_model, 3 * self.d_state, **to)  # f, o, n
+        self.in_proj = Linear(d_model, 3 * self.d_state, **to)  # f, o, n
         self.a = nn.Parameter(torch.empty(3, self.d_state, **to))
         self.p = nn.Parameter(torch.empty(2, self.d_state, **to))  # of f, of o
         self.reset_parameters()

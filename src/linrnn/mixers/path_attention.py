@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, HeadNorm, Heads, LowRank, l2_normalise
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import attend, in_sight, positions, remember
 from linrnn.ops.attention.forgetting import forgotten
 from linrnn.ops.attention.path import carried_keys
@@ -99,13 +100,13 @@ class PathAttention(Mixer):
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.w_proj = LowRank(d_model, rank, width, bias=False, **to)
         self.conv1d = CausalConv(width, d_conv, bias=False, silu=True, **to)
-        self.beta_proj = nn.Linear(d_model, self.n_heads, **to)
-        self.f_proj = nn.Linear(d_model, self.n_heads, **to) if forget else None
+        self.beta_proj = Linear(d_model, self.n_heads, **to)
+        self.f_proj = Linear(d_model, self.n_heads, **to) if forget else None
         self.q_norm, self.k_norm = (
             HeadNorm(self.n_heads, self.d_head, eps=norm_eps, **to) if qk_norm else None
             for _ in range(2)
         )
-        self.o_proj = nn.Linear(width, d_model, bias=False, **to)
+        self.o_proj = Linear(width, d_model, bias=False, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -5,15 +5,16 @@ from math import pi
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import block_scan
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, complex_, integer
 
 _ONE_HOT = "the largest number of a column has a gradient by agreement, that of a softmax"
@@ -99,12 +100,12 @@ class PDSSM(Mixer):
         self.selector = empty(dictionary_size, d_model)  # S
         self.dictionary = empty(dictionary_size, N, N)
         self.magnitude, self.phase = (
-            nn.Sequential(nn.Linear(d_model, hidden, **to), nn.GELU(), nn.Linear(hidden, N, **to))
+            nn.Sequential(Linear(d_model, hidden, **to), nn.GELU(), Linear(hidden, N, **to))
             for _ in range(2)
         )
         self.B = empty(N, 2, d_model)  # Re B, Im B
         self.skip = empty(d_model)
-        self.readout = nn.Linear(2 * N, d_model, **to)
+        self.readout = Linear(2 * N, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -151,13 +152,13 @@ class PDSSM(Mixer):
         """``D`` and ``B u``, complex (..., N)."""
         u = x.to(self.B.dtype)
         size, turn = wide(self.magnitude(u)).sigmoid(), wide(self.phase(u)).sigmoid()
-        b = wide(F.linear(u, self.B.flatten(0, 1)))
+        b = wide(half_linear(u, self.B.flatten(0, 1)))
         b = torch.view_as_complex(b.view(*b.shape[:-1], self.d_state, 2))
         return torch.polar(size, 2 * pi * turn), b
 
     def _choices(self, x: Tensor) -> Tensor:
         """``M``, (..., N, N)."""
-        weights = F.linear(x.to(self.selector.dtype), self.selector).softmax(-1)  # (..., K)
+        weights = half_linear(x.to(self.selector.dtype), self.selector).softmax(-1)  # (..., K)
         M: Tensor = weights @ self.dictionary.flatten(1)
         return M.view(*M.shape[:-1], self.d_state, self.d_state)
 

@@ -12,6 +12,7 @@ from linrnn.compute.precision import wide
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Timed, steady
 from linrnn.nn import empty_parameters, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.typing import Float
 
 
@@ -72,7 +73,7 @@ class PLRNN(CellRNN):
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
         self.A, self.W = empty(N), empty(N, N)
-        self.C = nn.Linear(d_model, N, **to)  # its bias is h
+        self.C = Linear(d_model, N, **to)  # its bias is h
         self.reset_parameters()
 
     @torch.no_grad()

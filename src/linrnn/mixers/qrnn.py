@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated, pooled, pooled_fo, pooled_ifo
 from linrnn.nn import last_inputs, recall
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import refines
 from linrnn.state_spec import Part, real
 
@@ -82,7 +83,7 @@ class QRNN(Gated):
         if not 0 <= zoneout < 1:
             raise ArgumentError(f"QRNN: zoneout must be in [0, 1), got {zoneout}.")
         rows = len(_CELLS[pooling].inputs) + refines(gates)
-        self.in_proj = nn.Linear(window * d_model, rows * self.d_state, **to)
+        self.in_proj = Linear(window * d_model, rows * self.d_state, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, head_norm, last_inputs, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.ops import cell_scan
 from linrnn.ops.attention import attend, positions
 from linrnn.ops.cell.dense_recurrence import CELLS, arguments
@@ -92,7 +93,7 @@ class RTransformer(Mixer):
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         empty, rows = empty_parameters(device, dtype), len(CELLS[cell].inputs) * d_model
         self.weight_ih, self.weight_hh = (empty(n_local, rows, d_model) for _ in range(2))
         self.bias_ih, self.bias_hh = (empty(n_local, rows) for _ in range(2))

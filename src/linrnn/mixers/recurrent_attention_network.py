@@ -10,6 +10,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, empty_parameters, head_norm, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -102,9 +103,7 @@ class RecurrentAttentionNetwork(SegmentMixer):
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.review = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         inner = self.n_heads * self.d_head
-        self.o_proj, self.review_proj = (
-            nn.Linear(inner, d_model, bias=False, **to) for _ in range(2)
-        )
+        self.o_proj, self.review_proj = (Linear(inner, d_model, bias=False, **to) for _ in range(2))
         empty = empty_parameters(device, dtype)
         self.first = empty(d_model)
         self.gain, self.shift = (None if norm == "none" else empty(2, d_model) for _ in range(2))

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.ops import cell_scan
 from linrnn.ops.attention import attend, positions
 from linrnn.ops.cell.dense_recurrence import CELLS
@@ -109,7 +110,7 @@ class RecurrentPosition(Mixer):
         self.maps = Heads(d_model if joint else d_model - R, self.n_heads, sizes, **to)
         self.recurrent_maps = None if joint else Heads(R, n_recurrent_heads, sizes, **to)
         self._heads = self.n_heads + (0 if joint else n_recurrent_heads)
-        self.o_proj = nn.Linear(self._heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self._heads * self.d_head, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import GatedOut, Heads, feature_map, rotate
 from linrnn.nn.conv_heads import add_conv, check_conv, conv_spec, convolved
 from linrnn.nn.heads import FEATURE_MAPS, check_kv_heads, for_each_head
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, integer, real
@@ -117,7 +118,7 @@ class RetNet(Mixer):
         self.out = GatedOut(d_model, self.n_heads, self.d_value, **out, **to)
         self.decay_proj = None
         if decay == "input":
-            self.decay_proj = nn.Linear(d_model, self.n_heads, bias=False, **to)
+            self.decay_proj = Linear(d_model, self.n_heads, bias=False, **to)
         self.reset_parameters()
 
     def _check_options(self) -> None:

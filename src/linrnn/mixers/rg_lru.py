@@ -12,6 +12,7 @@ from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import BlockDiagonal, CausalConv, lecun_normal, ring, uniform, unit_gain
+from linrnn.nn.linear import Linear
 from linrnn.ops import cell_scan
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
@@ -83,11 +84,11 @@ class RGLRU(Mixer):
         check_positive_int("RGLRU", d_inner=self.d_inner, d_conv=d_conv)
         self.n_heads, self.d_conv = n_heads, d_conv
         to: Any = {"device": device, "dtype": dtype}
-        self.y_proj, self.x_proj = (nn.Linear(d_model, self.d_inner, **to) for _ in range(2))
+        self.y_proj, self.x_proj = (Linear(d_model, self.d_inner, **to) for _ in range(2))
         self.conv1d = CausalConv(self.d_inner, d_conv, **to)
         self.r_gate, self.i_gate = (BlockDiagonal(self.d_inner, n_heads, **to) for _ in range(2))
         self.Lambda = nn.Parameter(torch.empty(self.d_inner, **to))
-        self.out_proj = nn.Linear(self.d_inner, d_model, **to)
+        self.out_proj = Linear(self.d_inner, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import Heads, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -90,11 +91,11 @@ class RMT(SegmentMixer):
         check_rotary("RMT", self.d_head, self.d_head)
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         self.first = nn.Parameter(torch.empty(n_memory, d_model, **to))
         self.norm, self.inner_norm = (nn.Parameter(torch.empty(d_model, **to)) for _ in range(2))
-        self.up = nn.Linear(d_model, self.d_inner, bias=False, **to)
-        self.down = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.up = Linear(d_model, self.d_inner, bias=False, **to)
+        self.down = Linear(self.d_inner, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

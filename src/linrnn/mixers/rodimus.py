@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv, LowRank, empty_parameters, l2_normalise
 from linrnn.nn.head_norm import head_norm
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, real
 
@@ -79,13 +80,13 @@ class Rodimus(Mixer):
         check_positive_int("Rodimus", **sizes, gate_rank=self.gate_rank)
         check_positive("Rodimus", norm_eps=norm_eps)
         to: Any = {"device": device, "dtype": dtype}
-        self.in_proj = nn.Linear(d_model, 2 * self.d_inner, bias=False, **to)  # u, z
+        self.in_proj = Linear(d_model, 2 * self.d_inner, bias=False, **to)  # u, z
         self.conv1d = CausalConv(self.d_inner, d_conv, silu=True, **to)
-        self.qk_proj = nn.Linear(self.d_inner, 2 * d_state, bias=False, **to)
-        self.gates = nn.Linear(self.d_inner, 2 * d_state, **to)  # e, tau
+        self.qk_proj = Linear(self.d_inner, 2 * d_state, bias=False, **to)
+        self.gates = Linear(self.d_inner, 2 * d_state, **to)  # e, tau
         self.value_gate = LowRank(self.d_inner, self.gate_rank, self.d_inner, **to)
         self.rho = empty_parameters(device, dtype)(self.d_inner)
-        self.out_proj = nn.Linear(self.d_inner, d_model, bias=False, **to)
+        self.out_proj = Linear(self.d_inner, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -14,6 +14,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, empty_parameters, lecun_normal
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.ops import linear_scan
 from linrnn.ops.attention import attend, in_sight, positions
 from linrnn.state_spec import Part, complex_, real
@@ -103,7 +104,7 @@ class RSA(Mixer):
             self.declared, self.cost = {}, "parallel"  # type: ignore[misc]
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         empty = empty_parameters(device, dtype)
         self.mu, self.eta = empty(self.n_heads), empty(self.n_heads)
         cyclic = self._count("csCS")

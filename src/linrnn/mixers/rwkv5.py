@@ -3,15 +3,15 @@
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.rwkv import MatrixRWKV, initial_bonus
 from linrnn.nn import bounded_exp, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
+from linrnn.nn.linear import Linear
 from linrnn.ops.conv.past import last_inputs
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 
 
@@ -77,7 +77,7 @@ class RWKV5(MatrixRWKV):
         to: Any = {"device": device, "dtype": dtype}
         self._make(n_heads, d_head, norm_eps, **to)
         empty = empty_parameters(device, dtype)
-        self.gate = nn.Linear(d_model, self.width, bias=False, **to)
+        self.gate = Linear(d_model, self.width, bias=False, **to)
         self.mu_r, self.mu_k, self.mu_v, self.mu_g = (empty(d_model) for _ in range(4))
         self.time_decay, self.time_first = (empty(self.n_heads, self.d_head) for _ in range(2))
         self.reset_parameters()
@@ -97,9 +97,9 @@ class RWKV5(MatrixRWKV):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         mu = 1 - torch.stack([self.mu_r, self.mu_k, self.mu_v, self.mu_g])
         r, k, v, g = self._mixes(x, state, reset, mu)  # (B, T, d_model) each
-        r, k, v = self._heads(*map(call_linear, (self.receptance, self.key, self.value), (r, k, v)))
+        r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
         with without_autocast(x.device):
             decay, bonus = -bounded_exp(wide(self.time_decay)), wide(self.time_first)
             o, memory = outer_scan(r, k, v, decay, state["memory"], bonus=bonus, reset=reset)
-        y = self._out(self._gated(o, call_linear(self.gate, g), "silu"))  # (B, T, d_model)
+        y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -11,9 +11,9 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.rwkv import CORRECTION, MatrixRWKV, initial_bonus
 from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import initial_decay, initial_mix
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import LARGEST_LOG
 from linrnn.ops.conv.past import last_inputs
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.log_decays import log_decays
 from linrnn.ops.matrix.outer_scan import outer_scan
 
@@ -90,9 +90,9 @@ class RWKV6(MatrixRWKV):
         to: Any = {"device": device, "dtype": dtype}
         self._make(n_heads, d_head, norm_eps, **to)
         empty, D, A = empty_parameters(device, dtype), d_model, self.width
-        self.gate = nn.Linear(D, A, bias=False, **to)
+        self.gate = Linear(D, A, bias=False, **to)
         self.mu_x, self.mu = empty(D), empty(len(MIXES), D)
-        self.mix_down = nn.Linear(D, len(MIXES) * mix_rank, bias=False, **to)
+        self.mix_down = Linear(D, len(MIXES) * mix_rank, bias=False, **to)
         self.mix_up = empty(len(MIXES), mix_rank, D)
         self.decay = LowRank(D, decay_rank, A, act="tanh", bias=False, **to)
         self.time_decay, self.time_first = empty(A), empty(self.n_heads, self.d_head)
@@ -114,14 +114,14 @@ class RWKV6(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         (to_move,) = self._mixes(x, state, reset, self.mu_x[None])
-        low_rank = call_linear(self.mix_down, to_move).tanh().unflatten(-1, (len(MIXES), -1))
+        low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
         w, k, v, r, g = self._mixes(x, state, reset, self.mu, moved)  # (B, T, d_model) each
         d = log_decays(self.decay(w), self.time_decay, LARGEST_LOG)  # (B, T, d_model)
-        r, k, v = map(call_linear, (self.receptance, self.key, self.value), (r, k, v))
+        r, k, v = self.receptance(r), self.key(k), self.value(v)
         r, k, v, d = self._heads(r, k, v, d)
         with without_autocast(x.device):
             bonus = wide(self.time_first)
             o, memory = outer_scan(r, k, v, d, state["memory"], bonus=bonus, reset=reset)
-        y = self._out(self._gated(o, call_linear(self.gate, g), "silu"))  # (B, T, d_model)
+        y = self._out(self._gated(o, self.gate(g), "silu"))  # (B, T, d_model)
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}

@@ -14,7 +14,6 @@ from linrnn.mixers._families.rwkv import MatrixRWKV, ready
 from linrnn.nn import LowRank, empty_parameters
 from linrnn.nn.channel_mix import INITS, fractions, initial_mix, orthogonal
 from linrnn.ops.conv.past import last_inputs
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.ops.matrix.low_rank_keys import low_rank_keys
 from linrnn.state_spec import Part, real
@@ -170,8 +169,8 @@ class RWKV7(MatrixRWKV):
     ) -> tuple[Tensor, Any, Signals]:
         r, w, k, v, a, g = self._mixes(x, state, reset, self.mu)  # (B, T, d_model) each
         v, outgoing = self._values(v, signals)
-        r, v = ready(call_linear(self.receptance, r)), ready(v)
-        keys = call_linear(self.key, k), self.rate(a), self.decay(w)  # (B, T, d_model) each
+        r, v = ready(self.receptance(r)), ready(v)
+        keys = self.key(k), self.rate(a), self.decay(w)  # (B, T, d_model) each
         options: Any = {"heads": self.n_heads, "scale": -exp(-0.5), "dtype": r.dtype}
         with without_autocast(x.device):
             k, a, b, decay = low_rank_keys(*keys, self.k_k, self.k_a, **options)
@@ -182,7 +181,7 @@ class RWKV7(MatrixRWKV):
 
     def _values(self, x: Tensor, signals: Signals) -> tuple[Tensor, Signals]:
         """The values (batch, time, width), and those that later layers are handed."""
-        v = call_linear(self.value, x)  # (B, T, d_model)
+        v = self.value(x)  # (B, T, d_model)
         if self.residual is None:
             return v, {"v_first": v}
         way = wide(signals["v_first"]) - wide(v)

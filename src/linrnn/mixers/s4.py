@@ -12,6 +12,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.systems import Systems, copy, double
 from linrnn.nn.diagonal import shared_systems
 from linrnn.nn.hippo import MEASURES, NPLR, check_dt, check_pairs, draw_log_dt, nplr
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import dplr
 from linrnn.typing import Complex
@@ -133,7 +134,7 @@ class S4(Systems):
         self.C_re, self.C_im = empty(*outputs, M), empty(*outputs, M)
         self.out = None
         if channels is not None:
-            self.out = nn.Linear(channels * H, 2 * H, device=device, dtype=dtype)
+            self.out = Linear(channels * H, 2 * H, device=device, dtype=dtype)
         self.filters = channels is None
         self.reset_parameters()
 

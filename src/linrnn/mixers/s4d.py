@@ -19,6 +19,7 @@ from linrnn.nn.hippo import (
     hippo_normal,
     initial_eigenvalues,
 )
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.ops.conv import siso
 from linrnn.state_spec import Part, complex_, real
@@ -128,7 +129,7 @@ class S4D(Systems):
         self.B_re = empty(S, M) if separate_B else None
         self.B_im = empty(S, M) if separate_B and pairs else None
         self.C_re, self.C_im = empty(H, M), empty(H, M) if pairs else None
-        self.out = nn.Linear(H, H, device=device, dtype=dtype) if project else None
+        self.out = Linear(H, H, device=device, dtype=dtype) if project else None
         self.reset_parameters()
 
     @torch.no_grad()

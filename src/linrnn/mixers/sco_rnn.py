@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError
@@ -11,6 +11,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN
 from linrnn.mixers._families.orthogonal import MODRELU, Angles, check_turns, skew, start_modrelu
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 class ScoRNN(CellRNN):
@@ -70,7 +71,7 @@ class ScoRNN(CellRNN):
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
         check_turns("ScoRNN", init, N)
-        self.T = nn.Linear(d_model, N, bias=False, **to)
+        self.T = Linear(d_model, N, bias=False, **to)
         empty = empty_parameters(**to)
         self.b, self.skew = empty(N), empty(N * (N - 1) // 2)
         self.n_negative = N // 2 if n_negative is None else n_negative

@@ -15,6 +15,7 @@ from linrnn.mixers._contract.starts import LearnedStart
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_phase, check_ring, ring, uniform
 from linrnn.ops import linear_scan
+from linrnn.ops.half_linear import half_linear
 from linrnn.ops.linear.cumsum import cumsum_mean, cumsum_scan
 from linrnn.ops.linear.weighted_mean import EMPTY, mean_of_past, shares
 from linrnn.state_spec import Part, complex_, opened, real
@@ -175,7 +176,7 @@ class SelectiveLRU(Mixer):
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``z = nu - U x``, what the decay is computed from, and the input of the recurrence."""
         weight = torch.cat([self.U, self.W])
-        u, b = wide(F.linear(x.to(weight.dtype), weight)).chunk(2, -1)
+        u, b = wide(half_linear(x.to(weight.dtype), weight)).chunk(2, -1)
         z = wide(self.nu) - u
         return z, b * _gamma(z) if self.gate == "stable" else b
 
@@ -224,7 +225,7 @@ class SelectiveLRU(Mixer):
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C h) + D * x`` as one real product on interleaved halves."""
         C = torch.stack([self.C_re, -self.C_im], -1).flatten(1)  # (D, 2 N)
-        y = F.linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
+        y = half_linear(torch.view_as_real(h).flatten(-2).to(C.dtype), C)
         return y + self.D * x
 
 

@@ -11,6 +11,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers.modal import Modal, stand_in
+from linrnn.nn.linear import Linear
 from linrnn.nn.long_conv import GROWS, Kept, Kernel, long_spec, padded, read
 from linrnn.nn.modal import Modes
 from linrnn.nn.parameters import empty_parameters
@@ -92,7 +93,7 @@ class SGConv(Mixer):
         empty = empty_parameters(device, dtype)
         self.w, self.D = empty(parts, d_model, d_kernel), empty(d_model)
         self.register_buffer("norm", torch.empty(d_model, 1, device=device, dtype=dtype))
-        self.out = nn.Linear(d_model, d_model, device=device, dtype=dtype) if project else None
+        self.out = Linear(d_model, d_model, device=device, dtype=dtype) if project else None
         self._kept = Kept()
         self.reset_parameters()
 

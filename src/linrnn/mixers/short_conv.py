@@ -3,13 +3,14 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import CausalConv
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part
 
 
@@ -59,9 +60,9 @@ class ShortConv(Mixer):
         self.d_model, self.d_conv, self.bias = d_model, d_conv, bias
         check_positive_int("ShortConv", d_conv=d_conv)
         to: Any = {"bias": bias, "device": device, "dtype": dtype}
-        self.in_proj = nn.Linear(d_model, 3 * d_model, **to)  # B, C, u
+        self.in_proj = Linear(d_model, 3 * d_model, **to)  # B, C, u
         self.conv = CausalConv(d_model, d_conv, **to)
-        self.out_proj = nn.Linear(d_model, d_model, **to)
+        self.out_proj = Linear(d_model, d_model, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import block_scan, linear_scan
 from linrnn.state_spec import Part, integer, real
@@ -100,7 +101,7 @@ class SliceCDE(Mixer):
         low_rank = kind == "low_rank"
         self.U = empty(d_model + 1, d_model * rank) if low_rank else None
         self.V = empty(d_model + 1, d_model * rank) if low_rank else None
-        self.first = nn.Linear(d_model, d_model, device=device, dtype=dtype)
+        self.first = Linear(d_model, d_model, device=device, dtype=dtype)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import wide
@@ -12,9 +11,11 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.base import FFT_REACHES_BACK, Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import check_ring, ring, uniform
 from linrnn.ops import fft_scan, linear_scan
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, real
 from linrnn.typing import Float
 
@@ -82,8 +83,8 @@ class SLRU(Mixer):
         check_ring("SLRU", r_min, r_max)
         empty = empty_parameters(device, dtype)
         self.nu_log, self.gamma_log = empty(self.d_state), empty(self.d_state)
-        self.in_proj = nn.Linear(d_model, self.d_state, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(self.d_state, d_model, device=device, dtype=dtype)
+        self.in_proj = Linear(d_model, self.d_state, device=device, dtype=dtype)
+        self.out_proj = Linear(self.d_state, d_model, device=device, dtype=dtype)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -127,7 +128,7 @@ class SLRU(Mixer):
     def _project_in(self, x: Tensor) -> Tensor:
         """``gamma * (W x + b)``, gamma multiplied into the small factors."""
         gamma, (weight, b) = bounded_exp(self.gamma_log), affine_of(self.in_proj, x)
-        return wide(F.linear(x.to(weight.dtype), weight * gamma[:, None], b * gamma))
+        return wide(half_linear(x.to(weight.dtype), weight * gamma[:, None], b * gamma))
 
     def _project_out(self, h: Tensor) -> Tensor:
         y: Tensor = self.out_proj(h.to(self.out_proj.weight.dtype))

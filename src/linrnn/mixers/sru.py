@@ -11,6 +11,7 @@ from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.gated import Gated
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import refined, refines, start_gates
 from linrnn.state_spec import Part, real
 
@@ -122,7 +123,7 @@ class SRU(Gated):
             raise ArgumentError(f"SRU: highway_bias must be finite, got {highway_bias}.")
         n_gates = 2 + refines(gates)
         rows = (1 + n_gates + (self.d_state != d_model)) * self.d_state
-        self.in_proj = nn.Linear(d_model, rows, bias=False, **to)
+        self.in_proj = Linear(d_model, rows, bias=False, **to)
         self.bias = nn.Parameter(torch.empty(n_gates, self.d_state, **to))
         self.v = nn.Parameter(torch.empty(n_gates, self.d_state, **to)) if peepholes else None
         self.reset_parameters()

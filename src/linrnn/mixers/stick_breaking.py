@@ -14,6 +14,7 @@ from linrnn.nn import Heads, empty_parameters
 from linrnn.nn.head_norm import head_norm
 from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
 
@@ -99,7 +100,7 @@ class StickBreaking(Mixer):
         self.b = (
             empty_parameters(device, dtype)(*counts[:1], self.d_head) if rest == "bias" else None
         )
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=out_bias, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=out_bias, **to)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import MOST_WRITTEN_OUT, CellRNN, Family, Timed, scan
 from linrnn.mixers._families.inner import etas, iterated
 from linrnn.nn import empty_parameters, last_inputs, recall
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import positions
 from linrnn.state_spec import Part, integer, real
 
@@ -122,8 +123,8 @@ class TARNN(CellRNN):
         self.n_iterations, self.gate, self.act, self.eta = n_iterations, gate, act, eta
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N, empty = self._set_sizes(d_model, d_state, to), empty_parameters(device, dtype)
-        self.W = nn.Linear(d_model, 2 * N, **to)  # of q and g
-        self.B_1, self.W_2 = (nn.Linear(d_model, N, bias=False, **to) for _ in range(2))
+        self.W = Linear(d_model, 2 * N, **to)  # of q and g
+        self.B_1, self.W_2 = (Linear(d_model, N, bias=False, **to) for _ in range(2))
         self.U_1, self.U_2, self.U_g, self.B_2 = (empty(N, N) for _ in range(4))
         self.rates = empty(n_iterations)
         self.reset_parameters()

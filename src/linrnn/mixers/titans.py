@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.inner_memory import InnerMemory
 from linrnn.nn import ConvHeads, GatedOut, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import positions
 from linrnn.ops.inner import ACTIVATIONS
 from linrnn.state_spec import integer
@@ -112,7 +113,7 @@ class Titans(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         conv: Any = {"d_conv": d_conv, "conv_bias": conv_bias}
         self.qkv = ConvHeads(d_model, self.n_heads, (self.d_head,) * 3, **conv, **to)
-        self.gates = nn.Linear(d_model, 3 * self.n_heads, **to)  # theta, eta, alpha
+        self.gates = Linear(d_model, 3 * self.n_heads, **to)  # theta, eta, alpha
         widths = [self.d_head, *[expand * self.d_head] * (depth - 1), self.d_head]
         kind: Any = {"rule": "regression", "activation": activation, "bias": False}
         kind |= {"mini_batch": mini_batch, "momentum": True}

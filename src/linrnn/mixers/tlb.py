@@ -10,6 +10,7 @@ from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.nn.relative import waves
 from linrnn.ops.attention import softmax_over, softmax_read
 from linrnn.ops.attention.segments import Age, Tensors, seen
@@ -165,9 +166,9 @@ class _Block(nn.Module):
         super().__init__()
         self.norms = nn.Parameter(torch.empty(3, d_model, **to))  # of queries, keys, the network
         sizes = ((d_model, width), (d_model, 2 * width), (width, d_model))
-        self.q, self.kv, self.o = (nn.Linear(*size, bias=False, **to) for size in sizes)
-        self.up = nn.Linear(d_model, d_inner, bias=False, **to)
-        self.down = nn.Linear(d_inner, d_model, bias=False, **to)
+        self.q, self.kv, self.o = (Linear(*size, bias=False, **to) for size in sizes)
+        self.up = Linear(d_model, d_inner, bias=False, **to)
+        self.down = Linear(d_inner, d_model, bias=False, **to)
 
     def weights(self) -> Tensors:
         """As `_block` takes them."""

@@ -11,6 +11,7 @@ from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.segments import SegmentMixer
 from linrnn.nn import head_norm, lecun_normal
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention.segments import Age, Tensors, seen
 from linrnn.state_spec import Part, real
 
@@ -104,11 +105,11 @@ class TokenTuringMachine(SegmentMixer):
             self.writes = _Summary(summary, d_model, d_inner, n_memory, rows + n_read, **to)
         else:
             self.writes = _Summary("mlp", d_model, d_inner, n_read, n_memory, **to)
-            self.erase, self.add = (nn.Linear(d_model, d_model, bias=False, **to) for _ in range(2))
-        self.qkv = nn.Linear(d_model, 3 * d_model, bias=False, **to)
-        self.o_proj, self.y_proj = (nn.Linear(d_model, d_model, bias=False, **to) for _ in range(2))
-        self.up = nn.Linear(d_model, self.d_process, bias=False, **to)
-        self.down = nn.Linear(self.d_process, d_model, bias=False, **to)
+            self.erase, self.add = (Linear(d_model, d_model, bias=False, **to) for _ in range(2))
+        self.qkv = Linear(d_model, 3 * d_model, bias=False, **to)
+        self.o_proj, self.y_proj = (Linear(d_model, d_model, bias=False, **to) for _ in range(2))
+        self.up = Linear(d_model, self.d_process, bias=False, **to)
+        self.down = Linear(self.d_process, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -203,11 +204,11 @@ class _Summary(nn.Module):
         super().__init__()
         self.place = nn.Parameter(torch.empty(rows, d_model, **to))
         if kind == "mlp":
-            self.up = nn.Linear(d_model, d_inner, **to)
-            self.down = nn.Linear(d_inner, out, bias=False, **to)
+            self.up = Linear(d_model, d_inner, **to)
+            self.down = Linear(d_inner, out, bias=False, **to)
         else:
             self.query = nn.Parameter(torch.empty(out, d_model, **to))
-            self.kv = nn.Linear(d_model, 2 * d_model, bias=False, **to)
+            self.kv = Linear(d_model, 2 * d_model, bias=False, **to)
 
     def weights(self) -> list[Tensor]:
         """The places and the maps; always as many."""

@@ -11,6 +11,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, RelativePositions, lecun_normal
 from linrnn.nn.kv_cache import cache_of, cache_spec, check_cache
+from linrnn.nn.linear import Linear
 from linrnn.nn.relative import distance_scores
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part
@@ -77,7 +78,7 @@ class TransformerXL(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         self.heads = Heads(d_model, self.n_heads, (self.d_head,) * 3, **to)
         self.place = RelativePositions(d_model, self.n_heads, self.d_head, **to)
-        self.o_proj = nn.Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
+        self.o_proj = Linear(self.n_heads * self.d_head, d_model, bias=False, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -12,6 +12,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import Heads, head_norm
 from linrnn.nn.channel_mix import check_layer
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, integer, real
@@ -113,7 +114,7 @@ class TransNormerLLM(Mixer):
         turns = lrpe == "always" or (lrpe == "first" and layer == 0)
         self.theta = nn.Parameter(torch.empty(self.n_heads, self.d_head, **to)) if turns else None
         width = self.n_heads * self.d_head
-        self.out_proj = nn.Linear(width, d_model, bias=False, **to)
+        self.out_proj = Linear(width, d_model, bias=False, **to)
         self.norm_scale = nn.Parameter(torch.empty(width, **to)) if norm_weight else None
         self.reset_parameters()
 

@@ -11,6 +11,7 @@ from linrnn.errors import check_not_negative, check_positive
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import SHORT_STEPS, CellRNN, Timed, timed
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 @cell(state="y z", constant="w c alpha step")
@@ -83,7 +84,7 @@ class UnICORNN(CellRNN):
         self.step_size, self.alpha = step_size, alpha
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, d_state, to)
-        self.V = nn.Linear(d_model, N, **to)
+        self.V = Linear(d_model, N, **to)
         self.w, self.c = (empty_parameters(device, dtype)(N) for _ in range(2))
         self.reset_parameters()
 

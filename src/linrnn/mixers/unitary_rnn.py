@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import scan, steady
 from linrnn.mixers._families.orthogonal import COMPLEX
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part, complex_
 
 _CELLS = steady(modrelu=COMPLEX)["modrelu"]
@@ -72,8 +73,8 @@ class UnitaryRNN(Mixer):
         check_positive_int("UnitaryRNN", d_state=self.d_state)
         empty, N = empty_parameters(device, dtype), self.d_state
         self.theta, self.v, self.b = empty(3, N), empty(2, 2, N), empty(N)  # v: which, re and im
-        self.T = nn.Linear(d_model, 2 * N, bias=False, device=device, dtype=dtype)
-        self.out_proj = nn.Linear(2 * N, d_model, device=device, dtype=dtype)
+        self.T = Linear(d_model, 2 * N, bias=False, device=device, dtype=dtype)
+        self.out_proj = Linear(2 * N, d_model, device=device, dtype=dtype)
         self.register_buffer("permutation", torch.empty(N, dtype=torch.int64, device=device))
         self.reset_parameters()
 

@@ -14,6 +14,7 @@ from linrnn.mixers._families.cell_rnn import CellRNN, Timed, timed
 from linrnn.mixers._families.torus import check_divides, couplings
 from linrnn.mixers.co_rnn import co_rnn
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 
 class WaveMachine(CellRNN):
@@ -85,7 +86,7 @@ class WaveMachine(CellRNN):
         check_divides("WaveMachine", units, rows=self.rows)
         self.n_channels, self.shared, self.step_size = n_channels, shared, step_size
         self.gamma, self.eps = gamma, eps
-        self.V, empty = nn.Linear(d_model, N, **to), empty_parameters(device, dtype)
+        self.V, empty = Linear(d_model, N, **to), empty_parameters(device, dtype)
         kernel = 1 if shared else n_channels, 3 if self.rows == 1 else 9
         self.w_y, self.w_z = empty(*kernel), empty(*kernel)
         self.delta, self.spring, self.drag = empty(1), empty(1), empty(1)

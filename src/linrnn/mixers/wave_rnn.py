@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.cell_rnn import CellRNN, Family, Timed, steady
 from linrnn.mixers._families.torus import couplings
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 
 _ACTS = {"relu": torch.relu, "tanh": torch.tanh, "identity": lambda x: x}
 _AT_ONCE = 32  # a product with a matrix of this many channels or fewer computes them together
@@ -89,8 +90,8 @@ class WaveRNN(CellRNN):
         check_positive_int("WaveRNN", d_model=d_model, n_channels=C, n_units=n_units)
         to: dict[str, Any] = {"device": device, "dtype": dtype}
         N = self._set_sizes(d_model, C * n_units, to)
-        self.out_proj = nn.Linear(N, d_model, **to)
-        self.V = nn.Linear(d_model, N, **to)
+        self.out_proj = Linear(N, d_model, **to)
+        self.V = Linear(d_model, N, **to)
         self.w, self.b_w = empty_parameters(**to)(C, C, 3), empty_parameters(**to)(C)
         self.reset_parameters()
 

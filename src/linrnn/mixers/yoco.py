@@ -13,6 +13,7 @@ from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._contract.signals import check_receives
 from linrnn.nn.heads import check_kv_heads
 from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary, rotate_first
 from linrnn.ops.attention import attend, positions
 from linrnn.state_spec import Part, integer, real
@@ -93,11 +94,11 @@ class YOCO(Mixer):
         self.receives = tuple(receives)
         to: Any = {"bias": False, "device": device, "dtype": dtype}
         inner, kv_inner = self.n_heads * self.d_head, self.n_kv_heads * self.d_head
-        self.q_proj = nn.Linear(d_model, inner, **to)
+        self.q_proj = Linear(d_model, inner, **to)
         self.k_proj, self.v_proj = (
-            None if receives else nn.Linear(d_model, kv_inner, **to) for _ in range(2)
+            None if receives else Linear(d_model, kv_inner, **to) for _ in range(2)
         )
-        self.o_proj = nn.Linear(inner, d_model, **to)
+        self.o_proj = Linear(inner, d_model, **to)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -16,7 +16,9 @@ from linrnn.mixers._families.shared_weights import SharedWeights
 from linrnn.mixers.mamba2 import Mamba2
 from linrnn.nn import LowRank, rotate
 from linrnn.nn.kv_cache import ALWAYS_GROWS, cache_of, cache_spec, check_cache, check_sight
+from linrnn.nn.linear import Linear
 from linrnn.ops.attention import attend, positions
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part, Spec, real
 from linrnn.typing import Signals
 
@@ -126,7 +128,7 @@ class Zamba2(Mixer):
         self.qkv_adapters = nn.ModuleList(
             LowRank(2 * d_model, rank, 2 * d_model, **low) for _ in range(3 if adapters else 0)
         )
-        self.down_proj = nn.Linear(d_model, d_model, bias=False, **to)
+        self.down_proj = Linear(d_model, d_model, bias=False, **to)
         self.norm = nn.RMSNorm(d_model, eps=norm_eps, **to)
         inner: Any = {"d_state": d_state, "d_head": mamba_head, "n_groups": n_groups}
         inner |= {"d_conv": d_conv, "expand": expand, "norm_eps": norm_eps, "dt_low": dt_low}
@@ -204,7 +206,7 @@ class Zamba2(Mixer):
         """The output of the shared block (B, T, d_model), and the keys and values of this call."""
         position = positions(state["position"], x.shape[1], reset)
         u = self._normed(torch.cat([x, embedding], -1), weights["pre_norm"])  # (B, T, 2 d_model)
-        vectors = [F.linear(u, weights[name].to(u.dtype)) for name in ("query", "key", "value")]
+        vectors = [half_linear(u, weights[name].to(u.dtype)) for name in ("query", "key", "value")]
         if self.adapters:
             vectors = [v + a(u) for v, a in zip(vectors, self.qkv_adapters, strict=True)]
         q, k, v = (wide(z).unflatten(-1, (self.n_heads, -1)) for z in vectors)
@@ -214,9 +216,9 @@ class Zamba2(Mixer):
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         low = (2**0.5 * q).to(u.dtype), k.to(u.dtype), v.to(u.dtype)
         o = attend("softmax", *low, position, window=None, whole=fresh).flatten(2).to(u.dtype)
-        z = self._normed(F.linear(o, weights["out"].to(u.dtype)), weights["mid_norm"])
-        g, h = (F.linear(z, weights["up"].to(u.dtype)) + self.up_adapter(z)).chunk(2, -1)
-        t = F.linear(F.gelu(g) * h, weights["down"].to(u.dtype))
+        z = self._normed(half_linear(o, weights["out"].to(u.dtype)), weights["mid_norm"])
+        g, h = (half_linear(z, weights["up"].to(u.dtype)) + self.up_adapter(z)).chunk(2, -1)
+        t = half_linear(F.gelu(g) * h, weights["down"].to(u.dtype))
         return t, cache_of(k, v, position, reset, None)
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from linrnn.nn.heads import default_heads as default_heads
 from linrnn.nn.heads import feature_map as feature_map
 from linrnn.nn.heads import l2_normalise as l2_normalise
 from linrnn.nn.heads import sum_normalise as sum_normalise
+from linrnn.nn.linear import Linear as Linear
 from linrnn.nn.mlp import MLP as MLP
 from linrnn.nn.mlp import GatedMLP as GatedMLP
 from linrnn.nn.mode_bank import ModeBank as ModeBank
@@ -59,6 +60,7 @@ __all__ = [
     "HeadNorm",
     "Heads",
     "LearnedFeatures",
+    "Linear",
     "LowRank",
     "MoE",
     "ModeBank",

@@ -5,11 +5,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from linrnn.nn.linear import plain_linear
+
 
 def affine_of(layer: nn.Module, like: Tensor) -> tuple[Tensor, Any]:
     """W and b of ``layer(x) = W x + b``, W (out, in) and b (out,) or None.
 
-    For a plain `torch.nn.Linear` they are its parameters. Something that
+    For a plain linear layer they are its parameters. Something that
     replaces one, such as a low-rank adapter, or whose weights are elsewhere until it is called,
     is asked: it reads the unit vectors.
 
@@ -24,7 +26,7 @@ def affine_of(layer: nn.Module, like: Tensor) -> tuple[Tensor, Any]:
     """
     linear = cast(nn.Linear, layer)
     weight = linear.weight
-    if type(linear) is nn.Linear and weight.device == like.device:
+    if plain_linear(linear) and weight.device == like.device:
         return weight, linear.bias
     unit = torch.eye(linear.in_features, device=like.device, dtype=weight.dtype)
     b = linear(torch.zeros_like(unit[0]))

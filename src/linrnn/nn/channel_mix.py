@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.compute.precision import autocast_dtype
 from linrnn.engine.replay.step import recorded_step
 from linrnn.errors import ArgumentError, check_in, check_positive_int
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
 from linrnn.ops import accumulator_dtype
 from linrnn.ops.conv.past import last_inputs
@@ -82,9 +83,9 @@ class ChannelMix(nn.Module):
         self.mu_k = empty(d_model)
         self.mu_r = empty(d_model) if receptance else None
         linear: Any = {"bias": False, "device": device, "dtype": dtype}
-        self.key = nn.Linear(d_model, self.d_inner, **linear)
-        self.receptance = nn.Linear(d_model, d_model, **linear) if receptance else None
-        self.value = nn.Linear(self.d_inner, d_model, **linear)
+        self.key = Linear(d_model, self.d_inner, **linear)
+        self.receptance = Linear(d_model, d_model, **linear) if receptance else None
+        self.value = Linear(self.d_inner, d_model, **linear)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.nn.conv import CausalConv
 from linrnn.nn.heads import Heads
-from linrnn.ops.half_linear import call_linear
 from linrnn.state_spec import Part, real
 
 
@@ -72,7 +71,7 @@ class ConvHeads(nn.Module):
     ) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         """As `forward`, of a state that holds what `conv_spec` says."""
         proj = self.heads.proj
-        z = call_linear(proj, x.to(proj.weight.dtype))
+        z = proj(x.to(proj.weight.dtype))
         z, carried = convolved(self.conv1d, z, state, reset)
         if self.conv1d is None and self.silu:
             z = F.silu(z)

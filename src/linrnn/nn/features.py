@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in
+from linrnn.nn.linear import Linear
 
 LEARNED_MAPS = ("hedgehog", "t2r", "product")
 """The kinds of `LearnedFeatures`."""
@@ -116,8 +117,8 @@ class LearnedFeatures(nn.Module):
         super().__init__()
         check_in("LearnedFeatures", "kind", kind, LEARNED_MAPS)
         self.kind, self.d_features = kind, 2 * d if kind == "hedgehog" else d
-        self.proj = nn.Linear(d, d, bias=kind != "t2r", **factory)
-        self.factor = nn.Linear(d, d, **factory) if kind == "product" else None
+        self.proj = Linear(d, d, bias=kind != "t2r", **factory)
+        self.factor = Linear(d, d, **factory) if kind == "product" else None
         self.reset_parameters()
 
     @torch.no_grad()

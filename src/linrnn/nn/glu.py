@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from linrnn.nn.linear import Linear
+
 
 class GLU(nn.Module):
     """``W1 z * sigmoid(W2 z)``, both maps affine (Dauphin et al. 2017, arXiv:1612.08083).
@@ -20,7 +22,7 @@ class GLU(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.linear = nn.Linear(d_model, 2 * d_model, device=device, dtype=dtype)
+        self.linear = Linear(d_model, 2 * d_model, device=device, dtype=dtype)
 
     def forward(self, z: Tensor) -> Tensor:
         """Gate the last axis, whatever precedes it."""

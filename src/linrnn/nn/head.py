@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from linrnn.errors import ArgumentError, check_positive
+from linrnn.nn.linear import Linear
+from linrnn.ops.half_linear import half_linear
 
 
 class CappedLinear(nn.Linear):
@@ -39,7 +41,7 @@ class CappedLinear(nn.Linear):
 
     def forward(self, z: Tensor) -> Tensor:
         """Map the last axis, whatever precedes it."""
-        return self.cap * torch.tanh(super().forward(z) / self.cap)
+        return self.cap * torch.tanh(half_linear(z, self.weight, self.bias) / self.cap)
 
     def extra_repr(self) -> str:
         """Arguments, for ``print(layer)``."""
@@ -47,14 +49,14 @@ class CappedLinear(nn.Linear):
 
 
 def make_head(d_model: int, d_output: int, cap: float | None, **factory: Any) -> nn.Linear:
-    """A `torch.nn.Linear`, or one whose outputs are within ``cap``.
+    """A linear map, or one whose outputs are within ``cap``.
 
     Example:
         >>> make_head(2, 3, None)
         Linear(in_features=2, out_features=3, bias=True)
     """
     if cap is None:
-        return nn.Linear(d_model, d_output, **factory)
+        return Linear(d_model, d_output, **factory)
     return CappedLinear(d_model, d_output, cap=cap, **factory)
 
 

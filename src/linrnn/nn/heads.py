@@ -8,12 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.modes import eager
+from linrnn.compute.parts import sections
 from linrnn.compute.precision import autocast_dtype, in_dtype_of
 from linrnn.compute.product import Product
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.nn.head_norm import head_norm
+from linrnn.nn.linear import Linear
 from linrnn.ops.gated_norm import gated_norm, has_gpu_kernel
-from linrnn.ops.half_linear import call_linear
 
 
 class Heads(nn.Module):
@@ -44,7 +45,7 @@ class Heads(nn.Module):
         super().__init__()
         self.n_heads, self.sizes = n_heads, tuple(sizes)
         self.counts = (n_heads,) * len(sizes) if isinstance(n_heads, int) else tuple(n_heads)
-        self.proj = nn.Linear(d_model, sum(self.widths), bias=bias, **factory)
+        self.proj = Linear(d_model, sum(self.widths), bias=bias, **factory)
 
     @property
     def widths(self) -> list[int]:
@@ -64,20 +65,20 @@ class Heads(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """In the dtype of the parameters."""
-        return self.split(call_linear(self.proj, x.to(self.proj.weight.dtype)))
+        return self.split(self.proj(x.to(self.proj.weight.dtype)))
 
     def stacked(self, x: Tensor) -> Tensor:
         """The vectors of `forward` side by side, where all are alike: (..., vectors, H, size).
 
         What some of them have in common, such as turns, is then done to these at once.
         """
-        projected = call_linear(self.proj, x.to(self.proj.weight.dtype))
+        projected = self.proj(x.to(self.proj.weight.dtype))
         vectors: Tensor = projected.unflatten(-1, (len(self.sizes), self.counts[0], -1))
         return vectors
 
     def split(self, projected: Tensor) -> tuple[Tensor, ...]:
         """The vectors of every head, of all channels side by side."""
-        parts = projected.split(self.widths, -1)
+        parts = sections(projected, self.widths)
         return tuple(
             part.unflatten(-1, (count, -1)) for part, count in zip(parts, self.counts, strict=True)
         )
@@ -145,8 +146,8 @@ class GatedOut(nn.Module):
         if gate != "none" and gate_rank is not None:
             self.gate_proj = LowRank(d_model, gate_rank, width, bias=gate_bias, **factory)
         elif gate != "none":
-            self.gate_proj = nn.Linear(d_model, width, bias=gate_bias, **factory)
-        self.out_proj = nn.Linear(width, d_model, bias=False, **factory)
+            self.gate_proj = Linear(d_model, width, bias=gate_bias, **factory)
+        self.out_proj = Linear(width, d_model, bias=False, **factory)
         self.norm_weight = nn.Parameter(torch.ones(d_value, **factory)) if norm_weight else None
 
     @torch.no_grad()
@@ -161,9 +162,7 @@ class GatedOut(nn.Module):
     def forward(self, o: Tensor, x: Tensor) -> Tensor:
         """In the dtype of the parameters; the norm is computed in that of ``o``."""
         weight = self.out_proj.weight
-        gate = (
-            None if self.gate_proj is None else call_linear(self.gate_proj, in_dtype_of(weight, x))
-        )
+        gate = None if self.gate_proj is None else self.gate_proj(in_dtype_of(weight, x))
         if self.norm != "none" and normed_at_once(o):
             by_head = self.norm_weight
             y: Tensor = gated_norm(
@@ -176,14 +175,16 @@ class GatedOut(nn.Module):
                 centre=self.norm == "layer",
                 dtype=autocast_dtype(weight),
             )
-            return call_linear(self.out_proj, y)
+            out: Tensor = self.out_proj(y)
+            return out
         normed = head_norm(o, self.norm, self.eps)
         if self.norm_weight is not None:
             normed = normed * self.norm_weight.to(normed.dtype)
         normed = normed.flatten(-2).to(weight.dtype)
         if gate is not None:
             normed = normed * (F.silu(gate) if self.gate == "silu" else gate.sigmoid())
-        return call_linear(self.out_proj, normed)
+        out = self.out_proj(normed)
+        return out
 
 
 def default_heads(d_model: int, max_heads: int) -> int:
@@ -298,8 +299,8 @@ class LowRank(nn.Module):
         check_positive_int("LowRank", d_in=d_in, rank=rank, d_out=d_out)
         check_in("LowRank", "act", act, ("none", "tanh", "sigmoid"))
         self.act = act
-        self.down = nn.Linear(d_in, rank, bias=False, **factory)
-        self.up = nn.Linear(rank, d_out, bias=bias, **factory)
+        self.down = Linear(d_in, rank, bias=False, **factory)
+        self.up = Linear(rank, d_out, bias=bias, **factory)
 
     def reset_parameters(self) -> None:
         """Draw new weights as `torch.nn.Linear` does."""
@@ -309,8 +310,9 @@ class LowRank(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """In the dtype of the parameters."""
         weight = self.down.weight
-        z = call_linear(self.down, in_dtype_of(weight, x))
-        return call_linear(self.up, z if self.act == "none" else getattr(z, self.act)())
+        z = self.down(in_dtype_of(weight, x))
+        y: Tensor = self.up(z if self.act == "none" else getattr(z, self.act)())
+        return y
 
 
 class BlockDiagonal(nn.Module):

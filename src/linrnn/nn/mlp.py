@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.errors import check_in, check_positive, check_positive_int
+from linrnn.nn.linear import Linear
 
 
 def _squared_relu(x: Tensor) -> Tensor:
@@ -55,8 +56,8 @@ class MLP(nn.Module):
         check_positive_int("MLP", d_model=d_model, d_inner=d_inner)
         check_in("MLP", "activation", activation, ("gelu", "relu2"))
         self.activation = activation
-        self.up = nn.Linear(d_model, d_inner, bias=bias, device=device, dtype=dtype)
-        self.down = nn.Linear(d_inner, d_model, bias=bias, device=device, dtype=dtype)
+        self.up = Linear(d_model, d_inner, bias=bias, device=device, dtype=dtype)
+        self.down = Linear(d_inner, d_model, bias=bias, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
         """Draw every parameter anew from torch's global generator."""
@@ -124,10 +125,9 @@ class GatedMLP(nn.Module):
         self.activation, self.init, self.n_layers = activation, init, n_layers
         self.gate_scale, self.out_scale = gate_scale, out_scale
         self.gate, self.up = (
-            nn.Linear(d_model, self.d_inner, bias=bias, device=device, dtype=dtype)
-            for _ in range(2)
+            Linear(d_model, self.d_inner, bias=bias, device=device, dtype=dtype) for _ in range(2)
         )
-        self.down = nn.Linear(self.d_inner, d_model, bias=bias, device=device, dtype=dtype)
+        self.down = Linear(self.d_inner, d_model, bias=bias, device=device, dtype=dtype)
         self.reset_parameters()
 
     @torch.no_grad()

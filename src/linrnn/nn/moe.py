@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from linrnn.compute.modes import eager
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
+from linrnn.nn.linear import Linear
 from linrnn.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from linrnn.nn.parameters import KeepsPrecision
 
@@ -113,7 +114,7 @@ class MoE(KeepsPrecision):
         self._check(router, shared_gate)
         to: Any = {"device": device, "dtype": dtype}
         width = d_model if d_latent is None else d_latent
-        self.router = nn.Linear(d_model, n_experts, bias=False, **to)
+        self.router = Linear(d_model, n_experts, bias=False, **to)
         correction = nn.Parameter(torch.zeros(n_experts, **to), requires_grad=False)
         self.register_parameter("correction", correction if corrected else None)
         first = (n_experts, (1 + self.is_gated) * self.d_inner, width)
@@ -122,10 +123,10 @@ class MoE(KeepsPrecision):
         self.down = nn.Parameter(torch.empty(n_experts, width, self.d_inner, **to))
         maps = ((d_model, width), (width, d_model)) if d_latent else (None, None)
         self.latent_in, self.latent_out = (
-            None if sizes is None else nn.Linear(*sizes, bias=False, **to) for sizes in maps
+            None if sizes is None else Linear(*sizes, bias=False, **to) for sizes in maps
         )
         self.shared = self._shared(**to) if d_shared else None
-        self.shared_gate = nn.Linear(d_model, 1, bias=False, **to) if shared_gate else None
+        self.shared_gate = Linear(d_model, 1, bias=False, **to) if shared_gate else None
         self.reset_parameters()
 
     @property

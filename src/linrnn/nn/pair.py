@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from linrnn.nn.linear import Linear
 from linrnn.typing import Float
 
 
@@ -33,7 +34,7 @@ class Pair(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.linear = nn.Linear(4 * d_model, d_model, device=device, dtype=dtype)
+        self.linear = Linear(4 * d_model, d_model, device=device, dtype=dtype)
 
     def forward(self, x: Float[Tensor, "batch 2 d_model"]) -> Float[Tensor, "batch d_model"]:
         """One vector for each two."""

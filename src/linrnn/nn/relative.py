@@ -10,6 +10,7 @@ from linrnn.compute.modes import eager
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.nn.affine import affine_of
+from linrnn.nn.linear import Linear
 
 
 class RelativePositions(nn.Module):
@@ -47,7 +48,7 @@ class RelativePositions(nn.Module):
         if d_model % 2:
             raise ArgumentError(f"RelativePositions: d_model must be even, got {d_model}.")
         self.d_model, self.n_heads, self.d_head = d_model, n_heads, d_head
-        self.proj = nn.Linear(d_model, n_heads * d_head, bias=False, **factory)
+        self.proj = Linear(d_model, n_heads * d_head, bias=False, **factory)
         self.u = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
         self.w = nn.Parameter(torch.zeros(n_heads, d_head, **factory))
 

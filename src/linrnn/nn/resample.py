@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 from linrnn import state as states
 from linrnn.compute.layout import like
 from linrnn.errors import ArgumentError, check_positive_int
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Spec, check_state, closed, initial, integer, opened, real
 from linrnn.typing import State
 
@@ -73,8 +74,8 @@ class Resample(nn.Module):
             )
         self.d_model, self.factor, self.expand, self.timed = d_model, factor, expand, timed
         group, below = factor * d_model, expand * d_model
-        self.down = nn.Linear(group, below, device=device, dtype=dtype)
-        self.up = nn.Linear(below, group, device=device, dtype=dtype)
+        self.down = Linear(group, below, device=device, dtype=dtype)
+        self.up = Linear(below, group, device=device, dtype=dtype)
 
     def state_spec(self) -> Spec:
         """Steps of the group so far, those inputs, what is given out meanwhile, and the times."""

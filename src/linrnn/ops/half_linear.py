@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute import native
 from linrnn.compute.backend import another_requested
@@ -14,9 +14,10 @@ from linrnn.compute.product import Product
 from linrnn.errors import BackendError
 from linrnn.ops._half_linear_cpu import forward, rounded, rows_of, weight_gradient, widened
 
-#: Multiplications and columns from which on the kernel is used. It takes 0.5 to 0.8 of PyTorch's
-#: time at all sizes tried (Xeon with AMX, one thread): from (256, 128, 128) to (8192, 768, 256).
-_WORTH, _WIDTH = 1 << 22, 64
+#: Multiplications from which on the kernel is used. It takes 0.5 to 0.9 of PyTorch's time at all
+#: sizes tried (Xeon with AMX, one thread), from (256, 128, 128) to (8192, 768, 256), for few inputs
+#: 0.27 (8192, 512, 8) and for few outputs up to 1.07 (8192, 4, 256).
+_WORTH = 1 << 22
 #: Numbers from which on a cast calls a kernel.
 _WORTH_CASTING = 1 << 16
 _CASTS = {torch.float32, torch.bfloat16}
@@ -38,30 +39,36 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         >>> half_linear(torch.ones(1, 2), torch.ones(3, 2))
         tensor([[2., 2., 2.]])
     """
-    if not _has_own_gradient(x, weight, bias):
-        return F.linear(x, weight, bias)
-    (y,) = _PRODUCT(half_cast(x, torch.bfloat16), weight, bias)
-    return y
+    if torch.is_grad_enabled() and _has_own_gradient(x, weight, bias):
+        (y,) = _PRODUCT(half_cast(x, torch.bfloat16), weight, bias)
+        return y
+    return F.linear(x, weight, bias)
 
 
-def call_linear(layer: nn.Module, x: Tensor) -> Tensor:
-    """``layer(x)``, by `half_linear` where it is a `torch.nn.Linear` that nobody watches.
+def rounded_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`half_linear`, with the weights in the dtype of ``x``.
+
+    A float32 weight that is rounded to bfloat16 learns as precisely as inside of autocast.
 
     Example:
-        >>> call_linear(nn.Linear(2, 3), torch.ones(1, 2)).shape
-        torch.Size([1, 3])
+        >>> rounded_linear(torch.ones(1, 2).bfloat16(), torch.ones(1, 2)).dtype
+        torch.bfloat16
     """
-    if type(layer) is nn.Linear and not _watched(layer):
-        return half_linear(x, layer.weight, layer.bias)
-    y: Tensor = layer(x)
-    return y
+    learns = x.dtype is torch.bfloat16 and torch.is_grad_enabled()
+    if learns and weight.dtype is torch.float32 and _may_use_kernel(x, weight, bias, weight.dtype):
+        (y,) = _PRODUCT(x, weight, bias)
+        return y
+    return half_linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
-def _watched(layer: nn.Module) -> bool:
-    """Whether hooks have to see a call."""
-    forward_hooks = layer._forward_hooks or layer._forward_pre_hooks
-    backward_hooks = layer._backward_hooks or layer._backward_pre_hooks
-    return bool(forward_hooks or backward_hooks or nn.modules.module._has_any_global_hook())
+def rounded_as(x: Tensor, weight: Tensor) -> Tensor:
+    """A matrix in the dtype of ``x`` if this is bfloat16; a vector, or any other, as it is.
+
+    Example:
+        >>> rounded_as(torch.ones(1).bfloat16(), torch.ones(2, 2)).dtype
+        torch.bfloat16
+    """
+    return weight.to(x.dtype) if x.dtype is torch.bfloat16 and weight.ndim > 1 else weight
 
 
 def half_outer_sum(left: Tensor, right: Tensor) -> Tensor:
@@ -102,8 +109,7 @@ def worth_tiles(x: Tensor, n_out: int) -> bool:
         >>> worth_tiles(torch.ones(4, 4), 4)
         False
     """
-    large = min(x.shape[-1], n_out) >= _WIDTH and x.numel() * n_out >= _WORTH
-    return large and x.is_cpu and available()
+    return x.numel() * n_out >= _WORTH and x.is_cpu and available()
 
 
 def half_cast(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -149,12 +155,15 @@ def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     half = torch.bfloat16
     by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
     dtype = torch.float32 if by_autocast else half
-    if weight.dtype is not dtype or not (weight.requires_grad and torch.is_grad_enabled()):
-        return False  # as most calls are, and none of these has called a function of Python
+    return weight.dtype is dtype and _may_use_kernel(x, weight, bias, dtype)
+
+
+def _may_use_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> bool:
     return (
-        eager(x, weight)
+        weight.requires_grad
+        and eager(x, weight)
         and (bias is None or bias.dtype is dtype)
-        and x.dtype in (dtype, half)
+        and x.dtype in (dtype, torch.bfloat16)
         and weight.is_cpu
         and worth_tiles(x, len(weight))
     )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from linrnn.backbone.pattern import Choice
 from linrnn.mixers import Mixer, TorchRNN, load
 from linrnn.nn import GLU
+from linrnn.nn.linear import Linear
 from linrnn.rnn._packing import Layout, Marks
 from linrnn.typing import Signals, State
 
@@ -58,12 +59,12 @@ class Cell(nn.Module):
         else:
             mixer = choice.build(width, **factory)
             if input_size != width:
-                self.in_proj = nn.Linear(input_size, width, bias, **factory)
+                self.in_proj = Linear(input_size, width, bias, **factory)
         self.mixer, self.width = mixer, proj_size if projects else width
         linear = type(mixer).eigenvalues is not Mixer.eigenvalues
         self.glu = GLU(self.width, **factory) if (linear if glu is None else glu) else None
         if proj_size and not projects:
-            self.out_proj = nn.Linear(width, proj_size, bias, **factory)
+            self.out_proj = Linear(width, proj_size, bias, **factory)
 
     def forward(
         self,

@@ -44,7 +44,7 @@ _I64, _BYTES = 6, 7  # as recorded_step_args.h calls them
 _LINE = 64  # bytes: what memory is aligned to
 _KERNEL = native.Kernel("recorded_step", "program count bases watched watches differ")
 _WATCHED = 1 << 16  # numbers of a weight that are compared with what they were
-#: Of these modules nothing is read but weights.
+#: Of these modules nothing is read but weights. A class of ours says ``reads_weights_only``.
 _WITHOUT_FACTS = (nn.Linear, nn.Identity, nn.ModuleList, nn.GELU)
 _CODES = {**DTYPES, torch.int64: _I64, torch.uint8: _BYTES}
 _OPERAND, _HEAD = struct.Struct("=7qd"), struct.Struct("=2qd4q")
@@ -206,7 +206,7 @@ class Program:
         for part in parts:
             self._hooks += [part._forward_hooks, part._forward_pre_hooks]
             children += [(part._modules, name, m) for name, m in part._modules.items()]
-            names = [] if type(part) in _WITHOUT_FACTS else list(vars(part))
+            names = [] if _without_facts(type(part)) else list(vars(part))
             attributes = [k for k in names if not k.startswith("_") and _comparable(vars(part)[k])]
             if attributes:
                 self._getters.append((operator.itemgetter(*attributes), vars(part)))
@@ -294,6 +294,11 @@ def _slower(instructions: Sequence[Instruction], n_operators: int, n_rows: int) 
 
 def _address(x: "array[int]") -> int:
     return x.buffer_info()[0]
+
+
+def _without_facts(kind: type) -> bool:
+    """Whether modules of that class have nothing that decides what they compute but weights."""
+    return kind in _WITHOUT_FACTS or bool(vars(kind).get("reads_weights_only"))
 
 
 def _comparable(x: object) -> bool:

@@ -11,6 +11,7 @@ from linrnn.cells import Cell
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.base import Mixer
+from linrnn.nn.linear import Linear
 from linrnn.ops import cell_scan
 from linrnn.state_spec import Part, real
 
@@ -94,7 +95,7 @@ class CellRNN(Mixer):
         check_positive_int(type(self).__name__, d_state=self.d_state)
         self.out_proj: nn.Module = nn.Identity()
         if self.d_state != d_model:
-            self.out_proj = nn.Linear(self.d_state, d_model, **to)
+            self.out_proj = Linear(self.d_state, d_model, **to)
         return self.d_state
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
+from linrnn.nn.linear import Linear
 from linrnn.state_spec import Part, real
 
 
@@ -49,7 +50,7 @@ class Columns(Mixer):
         self.d_model, self.d_state = d_model, d_state
         check_positive_int(type(self).__name__, d_state=d_state)
         self.learned.add(self, learn_initial, d_state, **to)
-        self.in_proj = nn.Linear(d_model, 4 * d_state, **to)
+        self.in_proj = Linear(d_model, 4 * d_state, **to)
         self.r = nn.Parameter(torch.empty(4, d_state, **to))
 
     @torch.no_grad()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
@@ -13,6 +13,7 @@ from linrnn.mixers._families.preconditioner import Preconditioner
 from linrnn.nn import ConvHeads, GatedOut, l2_normalise
 from linrnn.nn.conv_heads import check_conv, conv_spec
 from linrnn.nn.heads import for_each_head, whole_sequence
+from linrnn.nn.linear import Linear
 from linrnn.nn.memories import erase_scan
 from linrnn.ops.matrix.delta_scan import delta_scan
 from linrnn.state_spec import Part, real
@@ -67,7 +68,7 @@ class ConvDelta(Mixer):
         conv: Any = {"d_conv": self.d_conv, "conv_bias": self.conv_bias, "silu": silu}
         self.qkv = ConvHeads(self.d_model, counts, sizes, **conv, **factory)
         rates = self.writes * (H if beta_heads is None else beta_heads)
-        self.beta_proj = nn.Linear(self.d_model, rates, bias=False, **factory) if beta else None
+        self.beta_proj = Linear(self.d_model, rates, bias=False, **factory) if beta else None
         self.out = GatedOut(self.d_model, H, V, **out, **factory)
         self.decay = self.preconditioner = None
 

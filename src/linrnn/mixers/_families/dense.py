@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from linrnn.compute.precision import autocast_dtype, in_dtype_of, wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.starts import check_gates, start_gates, starts
 from linrnn.ops import cell_scan
@@ -22,7 +22,7 @@ from linrnn.ops.cell.dense_recurrence import (
     cell,
     recurrence,
 )
-from linrnn.ops.half_linear import half_cast
+from linrnn.ops.half_linear import half_cast, half_linear
 from linrnn.state_spec import Part, real
 
 _FIRST = "_l0"  # how torch.nn names the parameters of a first layer
@@ -76,7 +76,7 @@ class DenseRNN(Mixer):
         return real(d_state=self.d_state)
 
     def _read(self, x: Tensor, h: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-        u, weights = of_products(x.to(self.B.dtype), self._weights())
+        u, weights = in_product_dtype(x.to(self.B.dtype)), self._weights()
         with without_autocast(x.device):
             h, last = self._states(u, h, weights, reset)
         return self._project_out(h, x), last
@@ -114,23 +114,22 @@ class DenseRNN(Mixer):
         return h
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(F.linear(in_dtype_of(self.C, h), self.C), self.D, x)
+        return torch.addcmul(half_linear(in_dtype_of(self.C, h), self.C), self.D, x)
 
 
-def of_products(x: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """Input and matrices in the dtype that their products have.
+def in_product_dtype(x: Tensor) -> Tensor:
+    """The input in the dtype of its products, to which whoever computes these rounds matrices.
 
     That is bfloat16 inside of `torch.autocast` of it and for parameters of it, else at least
-    float32. States, gates and biases are at least float32 in any case.
+    float32. States, gates and biases are at least float32 in any case, and so are gradients.
 
     Args:
         x: (batch, time, d_model), in the dtype of the parameters.
-        weights: at least float32.
     """
     half = torch.bfloat16
     if half not in (x.dtype, autocast_dtype(x)):
-        return wide(x), weights
-    return half_cast(x, half), [w.to(half) if w.ndim > 1 else w for w in weights]
+        return wide(x)
+    return half_cast(x, half)
 
 
 def check_heads(where: str, n_heads: int, d_state: int) -> int:
@@ -193,7 +192,7 @@ class TorchRNN(Mixer):
         self.out_proj: nn.Module = nn.Identity()
         self._lent: list[str] = []  # parameters that are somebody else's: see `lend`
         if d_output != d_model:
-            self.out_proj = nn.Linear(d_output, d_model, device=device, dtype=dtype)
+            self.out_proj = Linear(d_output, d_model, device=device, dtype=dtype)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -253,7 +252,7 @@ class TorchRNN(Mixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         kind, start = self._kind, self._parts(state)
-        u, weights = of_products(x.to(self.weight_ih_l0.dtype), self._weights())
+        u, weights = in_product_dtype(x.to(self.weight_ih_l0.dtype)), self._weights()
         with without_autocast(x.device):
             if kind in KERNELS and not (self.learn_initial and reset is not None):
                 y, *last = recurrence(u, start, weights, reset, kind)

@@ -11,6 +11,7 @@ from linrnn.errors import check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import Heads, default_heads
 from linrnn.nn.channel_mix import orthogonal
+from linrnn.nn.linear import Linear
 
 
 class Written(NamedTuple):
@@ -47,7 +48,7 @@ class GatedFeatures(Mixer):
         to: Any = {"device": device, "dtype": dtype}
         sizes = (*[self.d_head] * 5, *[eta] * 3)
         self.heads = Heads(self.d_model, self.n_heads, sizes, bias=True, **to)
-        self.out_proj = nn.Linear(self.n_heads * self.d_head, self.d_model, **to)
+        self.out_proj = Linear(self.n_heads * self.d_head, self.d_model, **to)
         self.reset_parameters()
 
     @property

@@ -12,6 +12,7 @@ from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.starts import LearnedStart
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import check_gates, refined, refines, start_gates
 
 
@@ -69,7 +70,7 @@ class Gated(Mixer):
         self.learned.add(self, learn_initial, self.d_state, **to)
         self.out_proj: nn.Module = nn.Identity()
         if self.d_state != d_model:
-            self.out_proj = nn.Linear(self.d_state, d_model, **to)
+            self.out_proj = Linear(self.d_state, d_model, **to)
 
     def _glorot(self, *linears: nn.Module) -> None:
         """Glorot-uniform, each block of d_state rows for itself, and biases of 0."""

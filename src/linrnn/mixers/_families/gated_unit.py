@@ -15,6 +15,7 @@ from linrnn.nn.parameters import empty_parameters
 from linrnn.nn.rotary import rotate, with_relative
 from linrnn.ops import accumulator_dtype
 from linrnn.ops.attention import attend
+from linrnn.ops.half_linear import half_linear
 from linrnn.state_spec import Part
 
 _INITS = ("scaled", "published")
@@ -131,7 +132,7 @@ class GatedUnit(Mixer):
     def _project_in(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Gate, values, and the turned vectors made of z, at least float32."""
         dtype = accumulator_dtype(self.W_in.dtype)
-        hidden = F.silu(F.linear(x.to(self.W_in.dtype), self.W_in, self.b_in).to(dtype))
+        hidden = F.silu(half_linear(x.to(self.W_in.dtype), self.W_in, self.b_in).to(dtype))
         r, v, z = hidden.split([self.d_inner, self.d_inner, self.d_key], -1)
         vectors = self.gamma.to(dtype) * z.unsqueeze(-2) + self.beta.to(dtype)
         vectors = rotate(vectors, position, self.base) if self.rotary else vectors
@@ -144,7 +145,7 @@ class GatedUnit(Mixer):
         return with_relative(x, self.b[which], self.base, offset)
 
     def _project_out(self, r: Tensor, mixed: Tensor) -> Tensor:
-        return F.linear((r * mixed).to(self.W_out.dtype), self.W_out, self.b_out)
+        return half_linear((r * mixed).to(self.W_out.dtype), self.W_out, self.b_out)
 
 
 FARTHEST = 128

@@ -9,6 +9,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn.conv import CausalConv
+from linrnn.nn.linear import Linear
 
 ORDERINGS = ("code", "paper")
 
@@ -72,7 +73,7 @@ class GatedFilters(Mixer):
                     f"{ordering!r}. Leave n_heads out."
                 )
         self.filters = order - (ordering == "code")
-        self.in_proj = nn.Linear(self.d_model, (order + 1) * self.d_model, **to)
+        self.in_proj = Linear(self.d_model, (order + 1) * self.d_model, **to)
         self.short = CausalConv((order + 1) * self.d_model, d_short, **to)
 
     @property

@@ -10,6 +10,7 @@ from linrnn.errors import ArgumentError, check_in, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import Heads
 from linrnn.nn.head_norm import head_norm
+from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.state_spec import Part, integer, real
 
@@ -70,7 +71,7 @@ class KernelAttention(Mixer):
         check_positive_int(name, d_key=self.d_key, d_value=self.d_value)
         sizes = (self.d_key,) * (1 if sharing else 2) + (self.d_value,)
         self.heads = Heads(width, self.n_heads, sizes, bias=bias, **to)
-        self.out_proj = nn.Linear(self.n_heads * self.d_value, width, bias=bias, **to)
+        self.out_proj = Linear(self.n_heads * self.d_value, width, bias=bias, **to)
 
     def _set_division(self, division: str, eps: float, choices: tuple[str, ...] = ()) -> None:
         """Both, checked; ``choices`` are the divisions there are, if there is a choice."""

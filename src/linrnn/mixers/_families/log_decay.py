@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from linrnn.cells import spread
 from linrnn.errors import ArgumentError, check_in
 from linrnn.nn import LowRank, bounded_exp, empty_parameters, softplus_steps
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import KeepsPrecision
 from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 
@@ -63,7 +64,7 @@ class LogDecay(KeepsPrecision):
         width = n_heads if d_key is None else n_heads * d_key
         channels = width if copies is None else copies * width
         self.proj: nn.Linear | LowRank = (
-            nn.Linear(d_model, channels, bias=False, **factory)
+            Linear(d_model, channels, bias=False, **factory)
             if rank is None
             else LowRank(d_model, rank, channels, bias=False, **factory)
         )

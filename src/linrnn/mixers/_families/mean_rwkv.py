@@ -20,12 +20,12 @@ from linrnn.nn.channel_mix import (
     orthogonal,
     zigzag,
 )
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import bounded_exp, empty_parameters
 from linrnn.nn.ring import ring, uniform
 from linrnn.ops import cell_scan
 from linrnn.ops.conv.past import last_inputs
 from linrnn.ops.conv.token_mix import token_mix
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.linear.weighted_mean import EMPTY
 from linrnn.state_spec import Part, complex_, real
 
@@ -61,7 +61,7 @@ class MeanRWKV(Mixer):
         check_layer(where, layer, n_layers)
 
         def linear(n_in: int, n_out: int) -> nn.Linear:
-            return nn.Linear(n_in, n_out, bias=False, device=device, dtype=dtype)
+            return Linear(n_in, n_out, bias=False, device=device, dtype=dtype)
 
         empty, D, N = empty_parameters(device, dtype), d_model, self.d_state
         self.time_decay, self.time_first = empty(N), empty(N)
@@ -120,7 +120,7 @@ class MeanRWKV(Mixer):
         last = dict(zip(("mean", "log_norm"), final, strict=True))
         if self.token_shift:
             last["shift"] = last_inputs(x, state["shift"], reset)
-        return call_linear(self.output, in_dtype_of(self.output.weight, y)), last
+        return self.output(in_dtype_of(self.output.weight, y)), last
 
     def _scan(
         self, inputs: dict[str, Any], start: tuple[Tensor, Tensor], reset: Tensor | None
@@ -146,8 +146,8 @@ class MeanRWKV(Mixer):
             mu = 1 - torch.stack([self.mu_k, self.mu_v, self.mu_r])
             dtype = autocast_dtype(self.key.weight)
             x_k, x_v, x_r = token_mix(x, state["shift"], mu, reset=reset, dtype=dtype)
-        k, v = call_linear(self.key, x_k), call_linear(self.value, x_v)
-        r = call_linear(self.receptance, x_r)
+        k, v = self.key(x_k), self.value(x_v)
+        r = self.receptance(x_r)
         if self.complex_mean:
             return wide(k), self._values(wide(v)), wide(r)
         return ready(k), self._values(ready(v)), ready(r)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from linrnn.compute.precision import in_dtype_of, wide
 from linrnn.errors import ArgumentError, check_in
 from linrnn.mixers._contract.base import Mixer
+from linrnn.nn.linear import Linear
 from linrnn.nn.starts import check_gates, refined, refines, start_gates, starts
 from linrnn.ops import accumulator_dtype, gated_scan, log_linear_scan
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.linear.gated_scan.composite import log_odds
 from linrnn.state_spec import Part, real
 
@@ -67,10 +67,10 @@ class MinimalRNN(Mixer):
             )
         self.d_inner = int(expansion * d_model)
         width = (1 + self._n_gates + refines(gates)) * self.d_inner
-        self.in_proj = nn.Linear(d_model, width, bias, device, dtype)
+        self.in_proj = Linear(d_model, width, bias, device, dtype)
         self.out_proj: nn.Linear | None = None
         if expansion != 1:
-            self.out_proj = nn.Linear(self.d_inner, d_model, bias, device, dtype)
+            self.out_proj = Linear(self.d_inner, d_model, bias, device, dtype)
         self._start_gates()  # else as torch.nn.Linear has drawn
 
     @torch.no_grad()
@@ -147,7 +147,7 @@ class MinimalRNN(Mixer):
 
     def _project_in(self, x: Tensor) -> Tensor:
         """Pre-activations of candidate and gates, (..., 1 + gates, d_inner)."""
-        parts: Tensor = call_linear(self.in_proj, x.to(self.in_proj.weight.dtype))
+        parts: Tensor = self.in_proj(x.to(self.in_proj.weight.dtype))
         parts = parts.unflatten(-1, (-1, self.d_inner))  # (..., blocks, d_inner)
         if not refines(self.gates):
             return parts
@@ -157,4 +157,4 @@ class MinimalRNN(Mixer):
 
     def _project_out(self, h: Tensor) -> Tensor:
         out_proj = self.out_proj
-        return h if out_proj is None else call_linear(out_proj, in_dtype_of(out_proj.weight, h))
+        return h if out_proj is None else out_proj(in_dtype_of(out_proj.weight, h))

@@ -7,12 +7,13 @@ from math import log
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn import empty_parameters
+from linrnn.nn.linear import Linear
 from linrnn.nn.parameters import KeepsPrecision
 from linrnn.ops import linear_scan
 from linrnn.state_spec import Part, real
@@ -66,7 +67,7 @@ class Preconditioner(KeepsPrecision):
         self.n_heads, self.d_key = n_heads, d_key
         self.squash, self.centre, self.eps = squash, centre, eps
         self.decay = LogDecay(where, d_model, n_heads, rates=rates, **factory)
-        self.rate = nn.Linear(d_model, n_heads, bias=False, **factory)
+        self.rate = Linear(d_model, n_heads, bias=False, **factory)
         self.m = empty_parameters(factory.get("device"), factory.get("dtype"))(n_heads)
 
     @torch.no_grad()

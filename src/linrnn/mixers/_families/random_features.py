@@ -12,6 +12,7 @@ from linrnn.errors import check_positive_int
 from linrnn.mixers._families.kernel_attention import Features
 from linrnn.nn import l2_normalise
 from linrnn.nn.directions import RandomDirections
+from linrnn.nn.linear import Linear
 
 
 def add_directions(
@@ -70,7 +71,7 @@ def add_unit_features(
         factory: ``device`` and ``dtype``.
     """
     layer.sigma = nn.Parameter(torch.empty(layer.n_heads, layer.d_key, **factory))
-    layer.gate_proj = nn.Linear(layer.d_model, layer.n_heads, **factory) if gate else None
+    layer.gate_proj = Linear(layer.d_model, layer.n_heads, **factory) if gate else None
     add_directions(layer, n_features, redraw_every, **factory)
 
 

@@ -12,9 +12,9 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import empty_parameters, head_norm
 from linrnn.nn.channel_mix import INITS, check_layer, fractions, orthogonal, zigzag
 from linrnn.nn.heads import normed_at_once, reads_half
+from linrnn.nn.linear import Linear
 from linrnn.ops.conv.token_mix import token_mix
 from linrnn.ops.gated_norm import gated_norm
-from linrnn.ops.half_linear import call_linear
 from linrnn.state_spec import Part, real
 
 CORRECTION = 0.01  # bound of the first factors of bottlenecks, where these do not start at zero
@@ -46,8 +46,8 @@ class MatrixRWKV(Mixer):
             raise ArgumentError(f"{where}: norm_eps must be positive, got {norm_eps}.")
         self.norm_eps, self.width = norm_eps, self.n_heads * self.d_head
         to = {"bias": False, **factory}
-        self.receptance, self.key, self.value = (nn.Linear(D, self.width, **to) for _ in range(3))
-        self.output = nn.Linear(self.width, D, **to)
+        self.receptance, self.key, self.value = (Linear(D, self.width, **to) for _ in range(3))
+        self.output = Linear(self.width, D, **to)
         empty = empty_parameters(**factory)
         self.norm_weight, self.norm_bias = empty(self.width), empty(self.width)
 
@@ -127,7 +127,8 @@ class MatrixRWKV(Mixer):
         return normed * (F.silu(gate) if act == "silu" else gate)
 
     def _out(self, z: Tensor) -> Tensor:
-        return call_linear(self.output, in_dtype_of(self.output.weight, z))
+        y: Tensor = self.output(in_dtype_of(self.output.weight, z))
+        return y
 
 
 def ready(x: Tensor) -> Tensor:

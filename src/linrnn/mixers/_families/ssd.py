@@ -13,9 +13,9 @@ from linrnn.errors import ArgumentError, check_positive
 from linrnn.mixers._contract.base import Mixer
 from linrnn.nn import CausalConv, HeadNorm, bounded_exp, empty_parameters, softplus_steps
 from linrnn.nn.heads import reads_half, whole_sequence
+from linrnn.nn.linear import Linear
 from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.gated_norm import gated_norm
-from linrnn.ops.half_linear import call_linear
 from linrnn.ops.matrix.scale_heads import scale_heads
 
 
@@ -64,14 +64,14 @@ class SSD(Mixer):
         self._check_arguments(rmsnorm, norm_eps)
         self.d_mixed = heads + 2 * self.n_groups * self.d_state
         rows = 2 * self.d_inner - heads + self.d_mixed + (1 + more) * self.n_heads
-        self.in_proj = nn.Linear(self.d_model, rows, bias=bias, **factory)
+        self.in_proj = Linear(self.d_model, rows, bias=bias, **factory)
         self.conv1d = CausalConv(self.d_mixed, d_conv, bias=conv_bias, silu=True, **factory)
         empty = empty_parameters(**factory)
         self.A_log, self.dt_bias = empty(self.n_heads), empty(self.n_heads)
         self.D = empty(heads if self.D_has_hdim else self.n_heads)
         groups = (self.n_groups, heads // self.n_groups)
         self.norm = HeadNorm(*groups, eps=norm_eps, **factory) if rmsnorm else None
-        self.out_proj = nn.Linear(self.d_inner, self.d_model, bias=bias, **factory)
+        self.out_proj = Linear(self.d_inner, self.d_model, bias=bias, **factory)
 
     def _check_arguments(self, rmsnorm: bool, norm_eps: float) -> None:
         where, heads = type(self).__name__, self.d_ssm
@@ -142,7 +142,7 @@ class SSD(Mixer):
         widths = [linear, linear] if linear else []
         widths += [self.d_ssm, self.d_mixed, self.n_heads]
         widths += [self.d_more * self.n_heads] if self.d_more else []
-        projected = call_linear(self.in_proj, x.to(self.in_proj.weight.dtype))
+        projected = self.in_proj(x.to(self.in_proj.weight.dtype))
         parts = list(projected.split(widths, -1))
         more = parts.pop().unflatten(-1, (self.n_heads, -1)) if self.d_more else None
         *linear_parts, z, u, dt = parts
@@ -163,7 +163,7 @@ class SSD(Mixer):
         read = read.to(z.dtype)
         if linear:
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
-        return call_linear(self.out_proj, read), {**memories, "conv": past}
+        return self.out_proj(read), {**memories, "conv": past}
 
     def _written(self, s: Tensor, dt: Tensor, times: Tensor | None) -> tuple[Tensor, Tensor]:
         """Logarithms of decays, and values, of inputs (B, T, d_ssm) and steps (B, T, H)."""

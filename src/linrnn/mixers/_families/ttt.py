@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._families.inner_memory import InnerMemory
 from linrnn.nn import CausalConv, HeadNorm, empty_parameters, lecun_normal, rotate
+from linrnn.nn.linear import Linear
 from linrnn.nn.rotary import check_rotary
 from linrnn.ops.attention import positions
 from linrnn.state_spec import integer
@@ -56,12 +57,12 @@ class TTT(Mixer):
             )
         width = self.n_heads * self.d_head
         shared = self.d_conv is not None
-        self.in_proj = nn.Linear(self.d_model, (2 if shared else 3) * width, bias=False, **to)
+        self.in_proj = Linear(self.d_model, (2 if shared else 3) * width, bias=False, **to)
         self.conv_q = self.conv_k = None
         if self.d_conv is not None:
             check_positive_int(where, d_conv=self.d_conv)
             self.conv_q, self.conv_k = (CausalConv(width, self.d_conv, **to) for _ in range(2))
-        self.rate_proj = nn.Linear(self.d_model, self.n_heads, **to)
+        self.rate_proj = Linear(self.d_model, self.n_heads, **to)
         empty = empty_parameters(to["device"], to["dtype"])
         self.row_rate = empty(self.mini_batch)
         self.inner_gain = empty(self.n_heads, self.d_head)
@@ -71,8 +72,8 @@ class TTT(Mixer):
         self.memory = InnerMemory(self.n_heads, sizes, **kind, mini_batch=self.mini_batch, **to)
         self.norm = HeadNorm(1, width, norm="layer", **to)
         self.norm_bias = empty(width)
-        self.gate_proj = nn.Linear(self.d_model, width, bias=False, **to) if self.gate else None
-        self.out_proj = nn.Linear(width, self.d_model, bias=False, **to)
+        self.gate_proj = Linear(self.d_model, width, bias=False, **to) if self.gate else None
+        self.out_proj = Linear(width, self.d_model, bias=False, **to)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -43,7 +43,7 @@ def forward(
 ) -> tuple[Tensor, ...]:
     """Outputs and final states; with ``keep`` also the gates, and what is inside of them."""
     # the biases are added where logits are read: PyTorch's product would begin with a copy of them
-    parts, (h0, *cells) = dense(F.linear(x, weight)), all_dense(_present(h0, c0))
+    parts, (h0, *cells) = dense(F.linear(x, weight.to(_HALF))), all_dense(_present(h0, c0))
     y = torch.empty((*x.shape[:2], h0.shape[1]), dtype=_HALF)
     inner = [torch.empty_like(y)] if keep else []
     last = [torch.empty_like(h) for h in (h0, *cells)]
@@ -76,7 +76,7 @@ def backward(
     places = dense(grad_y), grad_parts, grad_inner, before, grads
     _run(matrix, None, parts, [inner], y, starts, all_dense(into_last), reset, places)
     rows, sums = grad_parts.flatten(0, 1), bias is not None and any(needs[3:5])
-    grad_x = (rows @ weight).view(x.shape) if needs[0] else None
+    grad_x = (rows @ weight.to(_HALF)).view(x.shape) if needs[0] else None
     if not any(needs[1:5]):
         return grad_x, None, None, None, None, *(*grads, None)[:2]
     grad_weight, total = half_outer_sums(rows, x.flatten(0, 1), sums=sums)
@@ -97,7 +97,7 @@ def _run(
     adjoint: tuple[Any, ...] | None = None,
 ) -> None:
     """Compute; with ``adjoint``, its places, against time."""
-    matrix, pointer = dense(matrix), native.pointer
+    matrix, pointer = dense(matrix.to(_HALF)), native.pointer
     sizes = matrix.shape[0] // matrix.shape[1], adjoint is not None, *y.shape
     states = [pointer(h) for pair in (starts, last) for h in (*pair, None)[:2]]
     *of_steps, of_starts = adjoint or (None, None, None, None, [None, None])

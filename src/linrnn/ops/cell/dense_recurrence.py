@@ -20,7 +20,7 @@ from linrnn.compute.parts import parts
 from linrnn.compute.precision import wide
 from linrnn.compute.product import Product
 from linrnn.ops.cell.cell_scan import cell_scan, has_kernels, requested_form
-from linrnn.ops.half_linear import available, half_linear
+from linrnn.ops.half_linear import available, rounded_as, rounded_linear
 
 KERNELS: dict[str, Any] = {
     "gru": torch.gru,
@@ -313,7 +313,7 @@ def recurrence(
     """``gru``, ``lstm``, ``tanh`` or ``relu`` along time.
 
     Args:
-        x: (batch, time, d_model); in half precision, so are the matrices and the outputs.
+        x: (batch, time, d_model); in half precision so are the outputs, and matrices are rounded.
         state: before the first step, (batch, d_state) each: h, of the LSTM h and c.
         weights: in the order of PyTorch's kernels; biases are at least float32.
         reset: boolean (batch, time) or None.
@@ -417,6 +417,7 @@ def arguments(
     """
     cell = CELLS[kind]
     gates, extra = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
+    weights = [weights[0], *[rounded_as(x, w) for w in weights[1:]]]
     W, U, *bias = weights[: len(weights) - extra]
     D = U.shape[0] // gates
     b = None if not bias else bias[0] + bias[1]
@@ -426,9 +427,8 @@ def arguments(
         constants = [bias[1][inner] if bias else U.new_zeros(D)]
         if b is not None:
             b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])  # (gates * D,)
-    b = b if b is None else b.to(W.dtype)
     named = dict(zip(cell.constants, constants, strict=True))
-    named |= zip(cell.inputs, parts(half_linear(x, W, b), len(cell.inputs)), strict=True)
+    named |= zip(cell.inputs, parts(rounded_linear(x, W, b), len(cell.inputs)), strict=True)
     # without a state there is nothing to split
     matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - extra :]]
     if kind.endswith(HEADS):
@@ -440,7 +440,7 @@ def arguments(
 def _stretch(
     x: Tensor, state: list[Tensor], weights: list[Tensor], kind: str
 ) -> tuple[Tensor, list[Tensor]]:
-    stored, x, weights = x.dtype, wide(x), [wide(w) for w in weights]
+    stored, x, weights = x.dtype, wide(x), [wide(rounded_as(x, w)) for w in weights]
     if x.shape[1] == 1 and kind in ("gru", "lstm"):
         state = cell(x[:, 0], state, weights, kind)
         return state[0].clone()[:, None].to(stored), state  # so that neither is part of the other

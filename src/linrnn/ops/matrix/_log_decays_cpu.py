@@ -6,8 +6,8 @@ from torch import Tensor
 from linrnn.compute import native
 from linrnn.compute.layout import accumulator_of, dense
 
-_DECAYS = native.Kernel(
-    "log_decays", "rows channels limit x x_dtype base g backward parts grad_x sums"
+DECAYS = native.Kernel(
+    "log_decays", "rows channels sigmoid limit scale x x_dtype base g backward parts grad_x sums"
 )
 
 
@@ -38,4 +38,4 @@ def _run(x: Tensor, base: Tensor, limit: float, g: Tensor, *ends: int) -> None:
         return
     x, base = dense(x), dense(base.to(computed))
     places = x.data_ptr(), native.DTYPES[x.dtype], base.data_ptr(), g.data_ptr()
-    _DECAYS(computed, x.numel() // channels, channels, limit, *places, *ends)
+    DECAYS(computed, x.numel() // channels, channels, False, limit, 1, *places, *ends)

@@ -8,6 +8,7 @@ from torch import Tensor
 from linrnn.compute import native
 from linrnn.compute.layout import checked_offsets, dense, unit_channels
 from linrnn.compute.native import array, pointer
+from linrnn.compute.parts import like_parts
 from linrnn.ops.matrix._memory._problem import Problem
 from linrnn.ops.matrix._memory._unrolled import joined, parted
 
@@ -111,6 +112,8 @@ class _Slopes:
         self.empty = p.v.new_empty if heads * p.columns else p.v.new_zeros
         self.q, self.k, self.a, self.b = (self._of_keys(x) for x in (p.q, p.k, p.a, p.b))
         self.v = self.empty(_each(p.v, heads))
+        if self.single and self.parts == 1 and p.q.shape[2] == p.k.shape[2] == p.v.shape[2]:
+            self._lay_side_by_side()
         self.initial = self.empty(p.memory, dtype=p.wide)
         self.g = self.e = self.beta = None
         if p.g is not None and p.g.ndim > 2:
@@ -122,6 +125,14 @@ class _Slopes:
             self.e = self.empty(_each(p.value_decay, heads), dtype=p.wide)
         sums = (slices, p.seqs, heads, 2, p.memory[2])
         self.sums = p.v.new_zeros(sums, dtype=torch.float64)
+
+    def _lay_side_by_side(self) -> None:
+        """Gradients of q, k and v that are parts of one tensor are so as well: see `parts`."""
+        vectors = self.p.q, self.p.k, self.p.v
+        laid = like_parts([x.flatten(2) for x in vectors])
+        if laid is not None:
+            q, k, self.v = (d.view(x.shape) for d, x in zip(laid, vectors, strict=True))
+            self.q, self.k = q[None], k[None]
 
     def _of_keys(self, x: Tensor | None) -> Tensor | None:
         """The gradient of q, k, a or b, by parts: of heads together, or of each."""
