@@ -15,7 +15,8 @@ CHANGED := pyproject.toml requirements/linrnn.cdx.json $(NATIVE) $(VENV)/.module
 # Bytecode is kept, whatever the environment says: without it each of four workers compiles all of
 # the sources and the tests anew. Half of the tests goes to each worker, and who is idle takes half
 # of what is left to the other: those of a file stay together and share what they prepare.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+# OpenBLAS would start a thread a core in each worker, and those that wait take the other's time.
+PYTEST := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 # As every static checker does, an int is taken where a float is asked for.
 CHECKER := '--jaxtyping-packages=linrnn,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))'
 # Exit code 5 says that nothing was selected, which is no failure of what was.

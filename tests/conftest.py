@@ -40,6 +40,8 @@ SYSTEM_FOLDER = tempfile.gettempdir()
 USER = getpass.getuser()
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SYSTEM_FOLDER)
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", f"{SYSTEM_FOLDER}/torchinductor_{USER}")
+# a kernel whose sources and compiler are the same has the same machine code
+os.environ.setdefault("TRITON_CACHE_DIR", f"{SYSTEM_FOLDER}/triton_{USER}")
 tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="linrnn-")
 os.chmod(tempfile.tempdir, 0o711)  # tests give up the rights of root, and still go through it
 

@@ -1,5 +1,6 @@
 """Every command a reader is told to type exists; every Python block runs."""
 
+import functools
 import importlib
 import re
 import shlex
@@ -39,6 +40,7 @@ def make_targets():
     return set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
+@functools.cache  # pages share a third of their commands
 def problem(command):
     """Why a command cannot be typed as it stands, or None."""
     words = shlex.split(command, comments=True)

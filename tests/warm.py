@@ -4,19 +4,23 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
-SERVER = """
+SERVER = f"""
 import json, os, sys, traceback
 import torch
 import triton
 import linrnn.ops, linrnn.testing
+sys.path.append({str(Path(__file__).parent)!r})
+if os.environ.get("TRITON_INTERPRET") == "1":
+    import patched_once
 
 def work(job):
     for stream, path in ((1, job["out"]), (2, job["err"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     os.environ.update(job["environment"])
     try:
-        exec(compile(job["code"], "<test>", "exec"), {"__name__": "__main__"})
+        exec(compile(job["code"], "<test>", "exec"), {{"__name__": "__main__"}})
         code = 0
     except BaseException:
         traceback.print_exc()

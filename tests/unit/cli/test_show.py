@@ -15,6 +15,18 @@ def show(capsys, name):
     return capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def shown():
+    """Pages by name: that of a task is that of its recipe, and baselines on it are computed."""
+    return {}
+
+
+def show_once(shown, capsys, name):
+    if name not in shown:
+        shown[name] = show(capsys, name)
+    return shown[name]
+
+
 @pytest.mark.parametrize("name", mixers.names())
 def test_show_prints_the_docstring_and_every_option_of_a_mixer(capsys, name):
     out, cls = show(capsys, name), mixers.load(name)
@@ -52,8 +64,8 @@ def test_show_prints_the_docstring_and_every_option_of_a_learner(capsys, name):
 
 
 @pytest.mark.parametrize("name", tasks.names())
-def test_show_prints_the_numbers_of_a_task(capsys, name):
-    out, task = show(capsys, name), tasks.load(name)()
+def test_show_prints_the_numbers_of_a_task(capsys, shown, name):
+    out, task = show_once(shown, capsys, name), tasks.load(name)()
     assert f"task {name}: linrnn.tasks.{name}." in out
     assert f"Chance level: {task.chance:g}" in out
     assert f"Sequence length: {task.sequence_length} steps" in out
@@ -62,8 +74,8 @@ def test_show_prints_the_numbers_of_a_task(capsys, name):
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_show_prints_the_whole_configuration_of_a_recipe(capsys, name):
-    out = show(capsys, name)
+def test_show_prints_the_whole_configuration_of_a_recipe(capsys, shown, name):
+    out = show_once(shown, capsys, name)
     for scale in recipes.scales(name):
         recipe = recipes.load(name, scale)
         title = f'recipe {name}: linrnn.recipes.load("{name}", "{scale}")'

@@ -22,7 +22,7 @@ def shop(name, n, level):
 LONG = pd.concat([shop(f"s{k}", 77, 20.0 * (k + 1)) for k in range(4)])
 
 
-def bands(table, name, static=None, known=()):
+def bands(table, *names, static=None, known=()):
     rows = table.drop(columns="size")
     X = None
     if known:
@@ -34,7 +34,7 @@ def bands(table, name, static=None, known=()):
             for key in rows["unique_id"].unique()
         )
     band = PanelForecaster(7, 7, known=known).fit(rows, static).predict_interval(X=X)
-    return band[band["unique_id"] == name]
+    return [band[band["unique_id"] == name] for name in names]
 
 
 def promo(days):
@@ -55,13 +55,12 @@ def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, wit
     """Its last values are a weekend's. Bands two wide, of methods for long series, held none."""
     table = pd.concat([LONG, shop("new", n, 60.0)])
     static = table[["unique_id", "size"]].drop_duplicates() if with_static else None
-    band = bands(table, "new", static)
+    band, old = bands(table, "new", "s2", static=static)
     assert np.isfinite(band[["y", "y_lower", "y_upper"]].to_numpy()).all()
     came = 60.0 + 10 * (band["ds"].dt.day_of_week > 4)
     held = (band["y_lower"] <= came) & (came <= band["y_upper"])
     assert held.mean() >= 0.7
     assert (band["y"] - came).abs().max() < 25
-    old = bands(table, "s2", static)
     assert (old["y_upper"] - old["y_lower"]).max() < 10
 
 
@@ -70,7 +69,7 @@ def test_a_series_of_few_values_has_bands_of_what_few_values_are_good_for(n, wit
 )
 def test_a_series_of_few_values_is_judged_with_inputs_that_are_known_too(n):
     """Bands of methods for long series held 1 of the 28 days after such series."""
-    band = bands(pd.concat([LONG, shop("new", n, 60.0)]), "new", known=("promo",))
+    (band,) = bands(pd.concat([LONG, shop("new", n, 60.0)]), "new", known=("promo",))
     assert np.isfinite(band[["y", "y_lower", "y_upper"]].to_numpy()).all()
     came = 60.0 + 10 * (band["ds"].dt.day_of_week > 4) + 30 * promo(band["ds"])
     held = (band["y_lower"] <= came) & (came <= band["y_upper"])
@@ -78,8 +77,8 @@ def test_a_series_of_few_values_is_judged_with_inputs_that_are_known_too(n):
 
 
 def test_the_forecast_of_long_series_hangs_little_on_a_new_one():
-    before = bands(LONG, "s1")["y"]
-    after = bands(pd.concat([LONG, shop("new", 1, 60.0)]), "s1")["y"]
+    more = pd.concat([LONG, shop("new", 1, 60.0)])
+    before, after = (bands(table, "s1")[0]["y"] for table in (LONG, more))
     np.testing.assert_allclose(after, before, atol=1.0)
 
 

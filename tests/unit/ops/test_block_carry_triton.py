@@ -25,11 +25,11 @@ def interpreted(warm):
 
 
 @pytest.fixture
-def offline(warm, tmp_path):
+def offline(warm):
     """Run code where launches compile and do not run."""
 
     def run(code):
-        return warm(OFFLINE + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+        return warm(OFFLINE + code, TRITON_INTERPRET="0")
 
     return run
 

@@ -98,7 +98,7 @@ def test_long_sequences_large_sides_and_permutations_are_left_to_a_tree():
         pytest.param((2, 64, 64, 2), 64, marks=pytest.mark.slow),
     ],
 )
-def test_walks_load_wide_and_spill_nothing(warm, tmp_path, shape, widest):
+def test_walks_load_wide_and_spill_nothing(warm, shape, widest):
     codes = warm(
         f"""{OFFLINE}
 from linrnn.ops import block_scan
@@ -109,7 +109,6 @@ def blocks(*shape):
 
 result = codes(lambda: blocks(*{shape}))
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     assert [name for name, *_ in codes] == ["run_forward", "run_backward"]

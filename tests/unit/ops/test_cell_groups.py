@@ -288,7 +288,7 @@ READ = {"GRU": (3, 3 + 1 + 1 + 3), "LSTM": (4, 4 + 2 + 1 + 4)}
     ],
 )
 def test_no_matrix_is_read_at_a_step_and_nothing_spills(
-    warm, tmp_path, name, channels, dtype, tf32, programs, barriers
+    warm, name, channels, dtype, tf32, programs, barriers
 ):
     """A step of 64 sequences reads its rows, and what its group publishes."""
     result = warm(
@@ -296,7 +296,6 @@ def test_no_matrix_is_read_at_a_step_and_nothing_spills(
 gpu.allows_tf32 = lambda: {tf32}
 result = found({name!r}, 64, {channels}, torch.{dtype})
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     kernels = zip(result[:2], READ[name], barriers, strict=True)

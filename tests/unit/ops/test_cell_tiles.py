@@ -182,11 +182,11 @@ def test_which_cells_are_solved_in_tiles():
 
 
 @pytest.fixture
-def offline(warm, tmp_path):
+def offline(warm):
     """Run code where launches compile and do not run."""
 
     def run(code):
-        return warm(OFFLINE + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+        return warm(OFFLINE + code, TRITON_INTERPRET="0")
 
     return run
 

@@ -358,7 +358,7 @@ def compiled(name, channels, dtype):
         ),
     ],
 )
-def test_kernels_compile_for_a_gpu(warm, root, tmp_path, name, channels, dtype):
+def test_kernels_compile_for_a_gpu(warm, root, name, channels, dtype):
     """A cell without matrices never waits for another thread, nor for its stack."""
     setup = SETUP.format(folder=f"{root}/tests/unit/")
     words = ("st.global", "shfl", "bar.sync", ".local", "ex2.approx", "sqrt.approx")
@@ -370,7 +370,6 @@ if not CELLS[{name!r}].matrices:  # of another width it is the same kernel
     one, other = (codes({name!r}, n, torch.{dtype})[1] for n in ({channels}, {channels} // 2))
     assert one is not other and one.kernel is other.kernel
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     for stores, shuffles, barriers, local, *inexact in result:

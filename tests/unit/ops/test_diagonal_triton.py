@@ -45,7 +45,7 @@ result = max(exact), max(rounded)
 
 @needs_triton
 @pytest.mark.parametrize("rule", ["zoh", "bilinear"])
-def test_one_kernel_each_way_in_few_registers(warm, tmp_path, rule):
+def test_one_kernel_each_way_in_few_registers(warm, rule):
     counted, codes = warm(
         f"""{OFFLINE}
 from linrnn.nn.diagonal import diagonal_steps
@@ -61,7 +61,6 @@ def run():
 call = run, tuple(leaves)
 result = counts(lambda: call), [offline.code(x.cubin) for x in offline.launched(calls.both(call))]
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     assert counted == [1, 0, 2, 1]  # an operator makes the zeros that are the gradient of ``gain``

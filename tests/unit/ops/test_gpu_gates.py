@@ -80,11 +80,11 @@ MOST = {
 
 
 @pytest.fixture
-def offline(warm, tmp_path):
+def offline(warm):
     """Run code where launches compile and do not run."""
 
     def run(code):
-        return warm(SETUP + code, TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
+        return warm(SETUP + code, TRITON_INTERPRET="0")
 
     return run
 

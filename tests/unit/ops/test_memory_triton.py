@@ -280,7 +280,7 @@ PRECISIONS = {"bf16": "tf32", "fp32": "tf32x3", "fp64": "ieee"}
 @needs_triton
 @slow
 @pytest.mark.parametrize("name", list(_triton._MODULES))
-def test_kernels_compile_for_a_gpu(warm, tmp_path, name):
+def test_kernels_compile_for_a_gpu(warm, name):
     """With everything they can take, and with nothing; in shared memory that every GPU has."""
     result = warm(
         f"""{COMPILE}
@@ -298,7 +298,6 @@ for storage, wide, steps, absent in (("bf16", "fp32", 32, ()), ("fp32", "fp32", 
         if name == "run_products":
             break
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     for stores, shared in result:

@@ -35,7 +35,7 @@ result = max((a - b).abs().max().item() for a, b in zip(ours, exact))
 
 
 @needs_triton
-def test_kernels_spill_nothing(warm, tmp_path):
+def test_kernels_spill_nothing(warm):
     codes = warm(
         f"""{OFFLINE}
 from linrnn.nn.features import second_taylor
@@ -50,7 +50,6 @@ def taylor():
 
 result = codes(taylor)
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     assert [name for name, *_ in codes] == ["run_forward", "run_backward"]

@@ -348,7 +348,7 @@ def test_kernels_spill_nothing_and_load_wide(offline_rows):
 
 
 @pytest.fixture
-def offline_rows(warm, tmp_path):
+def offline_rows(warm):
     return warm(
         f"""{OFFLINE}
 import importlib
@@ -374,7 +374,6 @@ norm = lambda x, z, w, b, *more: (gated_norm(
 result = code(mix, x[0], leaf(8, 1, 512), leaf(5, 512), leaf(5, 8, 16, 512))
 result += code(norm, *x[:2], leaf(512), leaf(512), *x[2:], leaf(512))
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
 

@@ -151,7 +151,7 @@ def compiled(name, storage, wide, zoh):
 
 
 @pytest.mark.parametrize("name", ["run_forward", "run_backward"])
-def test_kernels_compile_for_a_gpu_and_stay_in_registers(warm, tmp_path, name):
+def test_kernels_compile_for_a_gpu_and_stay_in_registers(warm, name):
     result = warm(
         f"""{COMPILE}
 result = []
@@ -159,7 +159,6 @@ for storage, wide, zoh in (("fp32", "fp32", False), ("bf16", "fp32", True)):
     ptx = compiled({name!r}, storage, wide, zoh).asm["ptx"]
     result.append([ptx.count(word) for word in ("st.global", ".local")])
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     for stores, spilled in result:

@@ -235,7 +235,7 @@ def compiled(name, storage, is_complex, constant, gates):
 
 @needs_triton
 @pytest.mark.parametrize("name", ["run_forward", "run_backward"])
-def test_a_walk_compiles_for_a_gpu_without_crossing_warps(warm, tmp_path, name):
+def test_a_walk_compiles_for_a_gpu_without_crossing_warps(warm, name):
     result = warm(
         f"""{COMPILE}
 result = []
@@ -244,7 +244,6 @@ for case in (("fp32", False, False, 0), ("fp64", True, True, 0), ("bf16", False,
     ptx = compiled({name!r}, *case).asm["ptx"]
     result.append([ptx.count(word) for word in ("st.global", "bar.sync", ".local")])
 """,
-        TRITON_CACHE_DIR=str(tmp_path),
         TRITON_INTERPRET="0",
     )
     for stores, *crossings in result:
