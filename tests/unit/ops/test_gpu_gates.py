@@ -56,7 +56,7 @@ MOST = {
     "outer_scan, decays by channel": (3, 0, 10, 3),
     "delta_scan": (5, 0, 14, 0),
     "layer, s4d": (5, 12, 9, 30),
-    "layer, s4": (4, 153, 6, 485),
+    "layer, s4": (5, 66, 9, 170),
     "layer, s5": (2, 8, 5, 25),
     "layer, dss": (5, 11, 9, 32),
     "layer, gss": (3, 38, 6, 116),
@@ -74,6 +74,8 @@ MOST = {
     "layer, mesa_net": (127, 22, 267, 66),  # 30 times a read of the memory and a round, twice
     "layer, slice_cde": (1, 14, 2, 23),
     "layer, momentum_delta_net": (9, 136, 18, 395),
+    "layer, log_linear_mamba2": (3, 113, 7, 356),
+    "layer, log_linear_gated_delta_net": (5, 113, 11, 333),
     "layer, based": (5, 8, 13, 27),
     "layer, rebased": (7, 8, 17, 34),
 }
