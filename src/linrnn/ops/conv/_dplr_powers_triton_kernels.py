@@ -230,7 +230,7 @@ def _cotangent(
 def _step_back(
     p, q, channel, modes, part, row, x_re, x_im, g_re, g_im, RANK: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Gradients of p and q, in row r + 1, and of x, from those behind a step of x: low rank alone."""
+    """Gradients of p and q, in row r + 1, and of x, from those behind a step: low rank alone."""
     zero = tl.zeros_like(x_re)
     p_re, p_im, q_re, q_im, y_re, y_im = zero, zero, zero, zero, zero, zero
     for r in tl.static_range(RANK):

@@ -35,6 +35,8 @@ def read_blocks(
     scales: Tensor,
     state: Tensor | None,
     position: int,
+    *,
+    sure: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and last levels of rows that are all at one position.
 
@@ -46,6 +48,7 @@ def read_blocks(
         scales: (B, T, H, L).
         state: levels before the first step, (B, H, L, K, V); None only at position 0.
         position: of the first step.
+        sure: of the delta rule, that no number overflows, or else that nobody reads the results.
     """
     batch, time, groups = q.shape[:3]
     heads = (groups, v.shape[2] // groups)
@@ -62,7 +65,7 @@ def read_blocks(
             row, group = slice(i, i + by_row), slice(j, j + by_group)
             rows = (x[row, :, group].transpose(1, 2).flatten(0, 1) for x in (q, k, *of_heads))
             first = None if levels is None else levels[row, group].flatten(0, 1)
-            o, final = _read_rows(Steps(*rows), first, position)
+            o, final = _read_rows(Steps(*rows), first, position, sure)
             shape = (-1, min(by_group, groups - j))
             parts.append((o.unflatten(0, shape).transpose(1, 2), final.unflatten(0, shape)))
         of_rows = list(zip(*parts, strict=True))
@@ -71,11 +74,12 @@ def read_blocks(
     return _joined(outputs, 0), _joined(finals, 0)
 
 
-def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tensor, Tensor]:
+def _read_rows(
+    steps: Steps, state: Tensor | None, position: int, sure: bool
+) -> tuple[Tensor, Tensor]:
     """Outputs (R, T, E, V) and levels (R, E, L, K, V)."""
     time, top = steps.q.shape[1], steps.scales.shape[3] - 1
     levels = _levels_of(state, position)
-    read_within = _read_within if steps.beta is None else _delta.read_within
     outputs: list[Tensor] = []
     begin = 0
     while begin < time:
@@ -83,7 +87,8 @@ def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tenso
         block = steps.cut(begin, begin + size)
         begin += size
         _merge(levels, position + begin - size, top)
-        within = read_within(block, begin == time, bool(levels))
+        here: tuple[Steps, bool, bool] = (block, begin == time, bool(levels))
+        within = _read_within(*here) if block.beta is None else _delta.read_within(*here, sure)
         outputs.append(_read_before(block, levels, within))
         levels = {level: within.keep(S) for level, S in levels.items()}
         if begin < time:

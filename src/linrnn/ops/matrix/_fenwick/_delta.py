@@ -14,7 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from linrnn.compute.modes import may_look
 from linrnn.ops.matrix._fenwick._parts import Steps, Within, halves, pair_decays, pair_weights
 
 #: Steps whose pairs are one matrix with all their levels.
@@ -30,12 +29,15 @@ class _Blocks(NamedTuple):
     S: Tensor  # (N, K, V): what they have written
 
 
-def read_within(block: Steps, last: bool, joins: bool) -> Within:
-    """Read what a block has written itself; ``joins`` where there are levels before it."""
+def read_within(block: Steps, last: bool, joins: bool, sure: bool) -> Within:
+    """Read what a block has written itself; ``joins`` where there are levels before it.
+
+    With ``sure`` no step is kept from those before it that is not finite.
+    """
     time = block.q.shape[1]
     size = min(time, CHUNK)
     rows = block.blocks(size)
-    (o, queries, erased, S), each_write = _chunks(rows)
+    (o, queries, erased, S), each_write = _chunks(rows, sure)
     levels = _last_levels(each_write, rows.v, time // size) if last else {}
     for decay, weight in zip(*_decays(block, size), strict=True):
         pairs = (o, queries, S, erased, decay.view(-1, size), weight.view(-1, size))
@@ -81,7 +83,7 @@ def _decays(block: Steps, size: int) -> tuple[Sequence[Tensor], Sequence[Tensor]
     return decays.unbind(0), (decays * scales).unbind(0)
 
 
-def _chunks(rows: Steps) -> tuple[_Blocks, Tensor]:
+def _chunks(rows: Steps, sure: bool) -> tuple[_Blocks, Tensor]:
     """Chunks, and what a chunk keeps of each of its values at its end, (N, K, C)."""
     q, k, v, g, scales, beta = rows
     assert beta is not None
@@ -91,7 +93,7 @@ def _chunks(rows: Steps) -> tuple[_Blocks, Tensor]:
         beta[..., None] * of_k, torch.diag_embed(beta), upper=False, unitriangular=True
     )
     keys, spoilt = k, None
-    if not may_look(q):
+    if not sure:
         inverse, keys, v, spoilt = _apart(inverse, keys, v)
     to_values = torch.cat([of_q.tril(), k.mT], 1) @ inverse  # (N, C + K, C)
     if spoilt is not None:

@@ -100,9 +100,6 @@ def _rows(
         o, final = read_step(rule, scales, state, now[:, 0])
     elif (common := _common(rule, position, state, reset)) is not None:
         o, final = _in_blocks(rule, scales, state, common)
-        if rule.beta is not None and may_look(o) and not seen_finite(o):
-            # its matrices are of many steps, so one that overflows spoils those before
-            o, final = read_levels(rule, scales, state, start, now, None)
     else:
         o, final = read_levels(rule, scales, state, start, now, None)
     return o, final, now[:, -1] + 1
@@ -137,8 +134,13 @@ def _in_blocks(
 ) -> tuple[Tensor, Tensor]:
     q, k, v, g, beta = rule.of_heads()
     g = torch.zeros_like(v[..., 0]) if g is None else g
-    if beta is not None or all(map(seen_finite, (q, k, v, g, scales))):
-        return read_blocks(q, k, v, g, beta, scales, state, position)
+    arguments = (q, k, v, g, beta, scales, state, position)
+    if beta is not None:
+        # its matrices are of many steps, so one that overflows would spoil those before
+        o, final = read_blocks(*arguments, sure=may_look(q))
+        return (o, final) if not may_look(q) or seen_finite(o) else read_blocks(*arguments)
+    if all(map(seen_finite, (q, k, v, g, scales))):
+        return read_blocks(*arguments)
     # zero times NaN, of a step that another does not see, would be NaN: marked, and kept out
     numbers = (q, k, v, g, scales)
     row = torch.cat([x.flatten(2) for x in numbers], 2)  # (B, T, all numbers of a step)
