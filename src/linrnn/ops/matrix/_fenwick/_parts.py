@@ -1,4 +1,4 @@
-"""What both rules share when levels are read by blocks: steps, and what a block makes of them."""
+"""Pieces that both rules share where levels are read by blocks: steps, and what a block makes."""
 
 from typing import Any, NamedTuple
 
