@@ -156,6 +156,8 @@ def memories(kind: str) -> Call:
 LAYERS = ("s4d", "s4", "s5", "dss", "dlr", "gss", "h3", "lru", "linoss")
 LAYERS += ("mamba2", "gla", "gated_delta_net", "kda", "rwkv6", "rwkv7", "hgrn", "mlstm")
 LAYERS += ("mesa_net", "slice_cde", "based", "rebased", "momentum_delta_net")
+#: What these launch grows with the logarithm of time.
+LEVELS = ("log_linear_mamba2", "log_linear_gated_delta_net")
 
 #: By their names.
 CALLS: dict[str, Callable[[], Call]] = {
@@ -178,6 +180,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "delta_scan": lambda: memories("delta"),
     "delta_scan, decays by head": lambda: memories("delta, by head"),
     **{f"layer, {name}": functools.partial(layer, name) for name in LAYERS},
+    **{f"layer, {name}": functools.partial(layer, name, (2, 1024, 16)) for name in LEVELS},
 }
 
 

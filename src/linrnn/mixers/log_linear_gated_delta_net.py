@@ -9,7 +9,7 @@ from linrnn.compute.precision import without_autocast
 from linrnn.errors import check_in, check_positive_int
 from linrnn.mixers._contract.choices import Choices
 from linrnn.mixers._families.delta import ConvDelta, wide_sizes
-from linrnn.mixers._families.levels import LevelScales, levels_spec
+from linrnn.mixers._families.levels import LevelScales, levels_before, levels_spec, unread
 from linrnn.mixers._families.log_decay import LogDecay
 from linrnn.nn.conv_heads import conv_spec
 from linrnn.nn.linear import Linear
@@ -48,7 +48,8 @@ class LogLinearGatedDeltaNet(ConvDelta):
 
     Departures from the paper:
         Extension beyond the survey. The last level takes what there are no more levels for. A
-        sequence is read by one scan for each level.
+        sequence is read in chunks, whose levels are products of matrices; with resets, and rows
+        at different positions, by one scan for each level.
 
     Example:
         >>> layer = LogLinearGatedDeltaNet(d_model=8, n_heads=2, levels=8)
@@ -118,6 +119,10 @@ class LogLinearGatedDeltaNet(ConvDelta):
         levels = levels_spec(self.n_heads, self.levels, d_key=self.d_key, d_value=self.d_value)
         return {**levels, **conv_spec(self.qkv.conv1d)}
 
+    def _start(self, state: Any, x: Tensor, spec: Any) -> Any:
+        start = super()._start(state, x, spec)
+        return unread(start, x) if state is None else start
+
     def _recall(
         self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: Any, reset: Tensor | None
     ) -> tuple[Tensor, dict[str, Tensor]]:
@@ -126,7 +131,5 @@ class LogLinearGatedDeltaNet(ConvDelta):
         scales = self.scales(self.level_proj(x).unflatten(-1, (self.n_heads, -1)))
         options: Any = {"beta": beta, "scale": self.d_key**-0.5, "reset": reset}
         with without_autocast(x.device):
-            o, memory, position = fenwick_scan(
-                q, k, v, g, scales, state["memory"], state["position"], **options
-            )
+            o, memory, position = fenwick_scan(q, k, v, g, scales, *levels_before(state), **options)
         return o, {"memory": memory, "position": position}

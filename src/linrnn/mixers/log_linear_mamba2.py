@@ -8,7 +8,7 @@ from torch import Tensor
 from linrnn.compute.precision import wide
 from linrnn.errors import check_positive_int
 from linrnn.mixers._contract.choices import Choices
-from linrnn.mixers._families.levels import LevelScales, levels_spec
+from linrnn.mixers._families.levels import LevelScales, levels_before, levels_spec, unread
 from linrnn.mixers._families.ssd import SSD, head_width
 from linrnn.ops.matrix.fenwick_scan import fenwick_scan
 from linrnn.state_spec import Part
@@ -124,6 +124,10 @@ class LogLinearMamba2(SSD):
         levels = levels_spec(self.n_heads, self.levels, rows=self.d_state, d_head=self.d_head)
         return {**levels, "conv": self.conv1d.state_spec()}
 
+    def _start(self, state: Any, x: Tensor, spec: Any) -> Any:
+        start = super()._start(state, x, spec)
+        return unread(start, x) if state is None else start
+
     def _recall(
         self,
         C: Tensor,
@@ -136,6 +140,6 @@ class LogLinearMamba2(SSD):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         scales = self.scales(more)
         o, memory, position = fenwick_scan(
-            *(wide(C), wide(B), v, g, scales), state["memory"], state["position"], reset=reset
+            *(wide(C), wide(B), v, g, scales), *levels_before(state), reset=reset
         )
         return o, {"memory": memory, "position": position}

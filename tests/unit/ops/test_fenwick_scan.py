@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from linrnn.errors import LinrnnError
 from linrnn.ops import delta_scan, fenwick_scan, outer_scan
-from linrnn.ops.matrix._fenwick import _blocks
+from linrnn.ops.matrix._fenwick import _blocks, _op
 from linrnn.ops.matrix._fenwick._levels import Rule, filled, read_levels
 
 B, H, K, V = 2, 4, 3, 2
@@ -70,27 +70,57 @@ def read_with_gradients(function, arguments):
     return o, final, position, *grads
 
 
-@pytest.mark.parametrize("levels", [2, 5, 12])
+def corrected(function, arguments):
+    """By the delta rule, whose rates are the last of the arguments."""
+    return function(*arguments[:-1], beta=arguments[-1])
+
+
+def with_rates(arguments):
+    return [*arguments, 2 * torch.rand(arguments[2].shape[:3], dtype=torch.float64)]
+
+
+@pytest.mark.parametrize("levels", [1, 2, 5, 12])
 @pytest.mark.parametrize("time", [1, 2, 17, 64, 129, 300])
 @pytest.mark.parametrize("groups", [1, H])
-def test_blocks_equal_the_rule_with_all_gradients(time, levels, groups):
+@pytest.mark.parametrize("delta", [False, True])
+def test_blocks_equal_the_rule_with_all_gradients(time, levels, groups, delta):
     arguments = problem(time, levels, groups=groups)
-    close(read_with_gradients(fenwick_scan, arguments), read_with_gradients(loop, arguments))
+    functions = (fenwick_scan, loop)
+    if delta:
+        arguments = with_rates(arguments)
+        functions = [lambda *x, f=f: corrected(f, x) for f in functions]
+    close(*(read_with_gradients(f, arguments) for f in functions))
 
 
 @pytest.mark.parametrize("start", [1, 6, 64, 96, 1000])
-@pytest.mark.parametrize("levels", [3, 8, 12])
-def test_blocks_go_on_from_any_position(start, levels):
+@pytest.mark.parametrize("levels", [1, 3, 8, 12])
+@pytest.mark.parametrize("delta", [False, True])
+def test_blocks_go_on_from_any_position_with_all_gradients(start, levels, delta):
     arguments, at = problem(200, levels), torch.full((B,), start)
     state = loop(*problem(start, levels))[1]
-    close(fenwick_scan(*arguments, state, at), loop(*arguments, state, at))
+    beta = with_rates(arguments)[-1] if delta else None
+
+    def run(function):
+        def call(*x):
+            return function(*x[:6], at, beta=x[6] if delta else None)
+
+        return read_with_gradients(call, [*arguments, state] + ([beta] if delta else []))
+
+    close(run(fenwick_scan), run(loop_from))
 
 
-def test_blocks_are_computed_row_by_row_where_rows_are_long(monkeypatch):
+def loop_from(*arguments, beta):
+    *steps, state, start = arguments
+    return loop(*steps, filled(state, start), start, beta)
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_blocks_are_computed_row_by_row_where_rows_are_long(monkeypatch, delta):
     arguments = problem(150, 9)
-    expected = fenwick_scan(*arguments)
+    beta = with_rates(arguments)[-1] if delta else None
+    expected = fenwick_scan(*arguments, beta=beta)
     monkeypatch.setattr(_blocks, "ROWS", 1)
-    close(fenwick_scan(*arguments), expected)
+    close(fenwick_scan(*arguments, beta=beta), expected)
 
 
 @pytest.mark.parametrize("delta", [False, True])
@@ -111,12 +141,14 @@ def test_scans_equal_the_rule_at_positions_that_differ(delta, levels):
         close(got, loop(*arguments, state, start, beta, cut))
 
 
-def test_blocks_equal_scans():
+@pytest.mark.parametrize("delta", [False, True])
+def test_blocks_equal_scans(delta):
     q, k, v, g, scales = problem(333, 11)
+    beta = with_rates([q, k, v])[-1] if delta else None
     start = torch.zeros(B, dtype=torch.long)
     position = torch.arange(333).expand(B, -1)
-    expected = read_levels(Rule(q, k, v, g, None), scales, None, start, position, None)
-    close(fenwick_scan(q, k, v, g, scales)[:2], expected)
+    expected = read_levels(Rule(q, k, v, g, beta), scales, None, start, position, None)
+    close(fenwick_scan(q, k, v, g, scales, beta=beta)[:2], expected)
 
 
 @pytest.mark.parametrize("kind", ["undecayed", "by head", "by channel", "delta"])
@@ -175,23 +207,32 @@ def test_equal_scales_are_the_plain_memory(levels):
     close((o, final.sum(2)), delta_scan(q, k, v, beta, g))
 
 
-def test_decays_far_apart_lose_nothing():
+@pytest.mark.parametrize("delta", [False, True])
+def test_decays_far_apart_lose_nothing(delta):
     q, k, v, g, scales = problem(130, 9)
     g = torch.where(torch.rand_like(g) < 0.1, -300, -1e-3 * torch.rand_like(g))
     singles = [x.float() for x in (q, k, v, g, scales)]
-    o, _, _ = fenwick_scan(*singles)
-    torch.testing.assert_close(
-        o.double(), loop(*(x.double() for x in singles))[0], rtol=1e-4, atol=1e-5
-    )
+    beta = with_rates([q, k, v])[-1].float() if delta else None
+    o, _, _ = fenwick_scan(*singles, beta=beta)
+    expected = loop(*(x.double() for x in singles), beta=beta.double() if delta else None)[0]
+    torch.testing.assert_close(o.double(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
-def test_what_is_not_finite_reaches_no_step_before(bad):
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("looks", [False, True])
+def test_what_is_not_finite_reaches_no_step_before(monkeypatch, bad, delta, looks):
+    if not looks:  # as on a GPU
+        monkeypatch.setattr(_op, "may_look", lambda x: False)
+        monkeypatch.setattr(_op, "seen_finite", lambda x: False)
     arguments = problem(150, 9)
-    expected = fenwick_scan(*arguments)[0][:, :70]
-    for x in arguments:
+    beta = with_rates(arguments)[-1] if delta else None
+    expected = fenwick_scan(*arguments, beta=beta)[0][:, :70]
+    for x in arguments if beta is None else [*arguments, beta]:
         x[:, 70] = bad
-    close([fenwick_scan(*arguments)[0][:, :70]], [expected])
+    o = fenwick_scan(*arguments, beta=beta)[0]
+    assert torch.equal(o[:, :70], expected)
+    assert not o[:, 70].isfinite().any()
 
 
 @pytest.mark.unchecked

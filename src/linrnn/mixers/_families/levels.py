@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from linrnn.compute.modes import eager
 from linrnn.compute.precision import wide
 from linrnn.errors import ArgumentError
 from linrnn.nn import empty_parameters
@@ -45,3 +46,18 @@ class LevelScales(KeepsPrecision):
 def levels_spec(n_heads: int, levels: int, **sizes: int) -> dict[str, Part]:
     """Memories of all levels, and how many steps have been read."""
     return {"memory": real(heads=n_heads, levels=levels, **sizes), "position": integer()}
+
+
+class Unread(dict[str, Any]):
+    """A state before the first step: all rows are at position 0, and no device is looked at."""
+
+
+def unread(start: dict[str, Any], x: Tensor) -> dict[str, Any]:
+    """Mark the state that a sequence begins from, where no recording would keep the mark."""
+    sequence = x.ndim == 3 and x.shape[1] > 0
+    return Unread(start) if sequence and eager(x) and not torch._C._get_tracing_state() else start
+
+
+def levels_before(state: dict[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+    """Memories and positions before a call, as `fenwick_scan` takes them."""
+    return (None, None) if isinstance(state, Unread) else (state["memory"], state["position"])

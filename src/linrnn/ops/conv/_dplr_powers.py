@@ -135,5 +135,12 @@ def _times_complex(x: Tensor, a: Tensor) -> Tensor:
 
 
 _PRODUCT = Product(
-    "dplr_powers", _matrices, gradients=5, kernels={"cpu": "linrnn.ops.conv._dplr_powers_cpu"}
+    "dplr_powers",
+    _matrices,
+    gradients=5,
+    keeps=1,
+    kernels={
+        "triton": "linrnn.ops.conv._dplr_powers_triton",
+        "cpu": "linrnn.ops.conv._dplr_powers_cpu",
+    },
 )

@@ -22,8 +22,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return native.unavailable(device, dtype, kernel="dplr_powers")
 
 
-def forward(*arguments: Any) -> tuple[Tensor, ...]:
-    """`linrnn.ops.conv._dplr_powers.Matrices`."""
+def forward(*arguments: Any, keep: bool) -> tuple[Tensor, ...]:
+    """`linrnn.ops.conv._dplr_powers.Matrices`; `backward` needs nothing else."""
     *system, size, remainder, dtype = arguments
     channels, columns = system[0].shape[0], 2 * system[0].shape[1]
     shapes: list[tuple[int, ...]] = [(channels, size)]
@@ -31,15 +31,15 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
     shapes.append(shapes[-1] if remainder else (0,))
     matrices = tuple(torch.empty(shape, dtype=dtype) for shape in shapes)
     _run([dense(x) for x in system], size, remainder, matrices, *_NO_GRADIENTS)
-    return matrices
+    return (*matrices, matrices[0].new_empty(0)) if keep else matrices
 
 
 def backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Gradients of ``a``, ``b``, ``c``, ``p`` and ``q``."""
-    *system, size, remainder, _ = inputs[:8]
+    *system, size, remainder, _, _ = inputs[:9]
     system = [dense(x) for x in system]
     gradients = tuple(torch.empty_like(x) for x in system)
-    _run(system, size, remainder, [dense(g) for g in inputs[8:]], True, *map(pointer, gradients))
+    _run(system, size, remainder, [dense(g) for g in inputs[9:]], True, *map(pointer, gradients))
     return gradients
 
 

@@ -70,8 +70,9 @@ def fenwick_scan(
     Returns:
         ``(o, final_state, position)``: outputs (batch, time, heads, d_value) in the dtype of q, k
         and v, the last levels, at least float32, and how many steps each sequence has read.
-        Rows at one position without ``beta``, resets and decays by channel take
-        O(time log(time)) operations in large products; all others are one scan for each level.
+        Rows at one position without resets and decays by channel take O(time log(time)) operations
+        in large products; all others are one scan for each level. Positions on a GPU
+        are not looked at: there, rows are at one position if ``position`` is None.
 
     Raises:
         ShapeError, DTypeError, DeviceError: tensors that do not fit together.

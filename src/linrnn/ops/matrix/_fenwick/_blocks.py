@@ -3,14 +3,17 @@
 A stretch of time is cut into the largest blocks whose length is a power of two that divides their
 position. In such a block every step reads what lies before the block at the same levels, and
 inside it the second half of each smaller block reads the first half at one level. So each level
-is one batched product. Decays are sums over the steps between, never differences of sums.
+is one batched product. Decays are sums over the steps between, never differences of sums. With
+the delta rule, `_delta`, a block has a matrix for its decay.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from linrnn.ops.matrix._fenwick import _delta
+from linrnn.ops.matrix._fenwick._parts import Steps, Within, halves, pair_decays, pair_weights
 
 #: Steps whose pairs are one matrix with all their levels. At (1, 16384, 8, 64, 64) 16 and 64 take
 #: 1.1 and 1.3 times as long; a training step of log-linear Mamba-2 (64 channels, 1 row of 2,048
@@ -23,32 +26,17 @@ PAIRS = 32
 ROWS = 1 << 20
 
 
-class Steps(NamedTuple):
-    """A stretch of time, one memory a row; E heads share its queries and keys."""
-
-    q: Tensor  # (R, T, K)
-    k: Tensor  # (R, T, K)
-    v: Tensor  # (R, T, E, V)
-    g: Tensor  # (R, T, E)
-    scales: Tensor  # (R, T, E, L)
-
-    def cut(self, begin: int, end: int) -> "Steps":
-        """The steps from ``begin`` to before ``end``."""
-        return Steps(*(x[:, begin:end] for x in self))
-
-    def blocks(self, size: int) -> "Steps":
-        """Blocks of ``size`` steps as rows: (R blocks, size, ...)."""
-        return Steps(*(x.reshape(-1, size, *x.shape[2:]) for x in self))
-
-
 def read_blocks(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     g: Tensor,
+    beta: Tensor | None,
     scales: Tensor,
     state: Tensor | None,
     position: int,
+    *,
+    sure: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Outputs and last levels of rows that are all at one position.
 
@@ -56,24 +44,28 @@ def read_blocks(
         q, k: (B, T, G, K), of at least one step.
         v: (B, T, H, V).
         g: logarithms of decays (B, T, H).
+        beta: rates of the delta rule (B, T, H), whose heads have their own keys; or None.
         scales: (B, T, H, L).
         state: levels before the first step, (B, H, L, K, V); None only at position 0.
         position: of the first step.
+        sure: of the delta rule, that no number overflows, or else that nobody reads the results.
     """
     batch, time, groups = q.shape[:3]
     heads = (groups, v.shape[2] // groups)
-    v, g, scales = (x.unflatten(2, heads) for x in (v, g, scales))
+    of_heads = [x.unflatten(2, heads) for x in (v, g, scales, beta) if x is not None]
     levels = None if state is None else state.unflatten(1, heads)  # (B, G, E, L, K, V)
-    count = max(1, ROWS // (time * max(q.shape[3], heads[1] * v.shape[4])))
+    count = max(1, ROWS // (time * max(q.shape[3], heads[1] * v.shape[3])))
+    if not q.is_cpu:  # a launch costs more than a cache saves
+        count = batch * groups
     by_group, by_row = min(groups, count), max(1, count // groups)
     outputs, finals = [], []
     for i in range(0, batch, by_row):
         parts = []
         for j in range(0, groups, by_group):
             row, group = slice(i, i + by_row), slice(j, j + by_group)
-            rows = (x[row, :, group].transpose(1, 2).flatten(0, 1) for x in (q, k, v, g, scales))
+            rows = (x[row, :, group].transpose(1, 2).flatten(0, 1) for x in (q, k, *of_heads))
             first = None if levels is None else levels[row, group].flatten(0, 1)
-            o, final = _read_rows(Steps(*rows), first, position)
+            o, final = _read_rows(Steps(*rows), first, position, sure)
             shape = (-1, min(by_group, groups - j))
             parts.append((o.unflatten(0, shape).transpose(1, 2), final.unflatten(0, shape)))
         of_rows = list(zip(*parts, strict=True))
@@ -82,23 +74,26 @@ def read_blocks(
     return _joined(outputs, 0), _joined(finals, 0)
 
 
-def _read_rows(steps: Steps, state: Tensor | None, position: int) -> tuple[Tensor, Tensor]:
+def _read_rows(
+    steps: Steps, state: Tensor | None, position: int, sure: bool
+) -> tuple[Tensor, Tensor]:
     """Outputs (R, T, E, V) and levels (R, E, L, K, V)."""
     time, top = steps.q.shape[1], steps.scales.shape[3] - 1
     levels = _levels_of(state, position)
-    outputs, begin = [], 0
+    outputs: list[Tensor] = []
+    begin = 0
     while begin < time:
         size = _block_size(position + begin, time - begin)
         block = steps.cut(begin, begin + size)
-        _merge(levels, position + begin, top)
-        o, joined, inner = _read_within(block, last=begin + size == time)
-        outputs.append(_read_before(block, levels, o))
-        decay = block.g.sum(1).exp()[:, None, :, None]  # (R, 1, E, 1)
-        levels = {level: decay * S for level, S in levels.items()}
         begin += size
+        _merge(levels, position + begin - size, top)
+        here: tuple[Steps, bool, bool] = (block, begin == time, bool(levels))
+        within = _read_within(*here) if block.beta is None else _delta.read_within(*here, sure)
+        outputs.append(_read_before(block, levels, within))
+        levels = {level: within.keep(S) for level, S in levels.items()}
         if begin < time:
-            levels[-1] = joined  # joins a level before the next step
-        for level, S in inner.items():
+            levels[-1] = within.written  # joins a level before the next step
+        for level, S in within.levels.items():
             _add(levels, min(level, top), S)
     return _joined(outputs, 1), _stacked(levels, top + 1)
 
@@ -145,51 +140,68 @@ def _stacked(levels: dict[int, Tensor], count: int) -> Tensor:
     return S.movedim(3, 1)
 
 
-def _read_before(block: Steps, levels: dict[int, Tensor], o: Tensor) -> Tensor:
-    """Add what every step of a block reads of the levels before it."""
-    if not levels:
-        return o
-    since = block.g.cumsum(1).exp()  # (R, T, E)
+def _read_before(block: Steps, levels: dict[int, Tensor], within: Within) -> Tensor:
+    """Add to its own reads what every step of a block reads of the levels before it."""
+    o = within.outputs
     for level, S in levels.items():
-        read = (block.q @ S.flatten(2)).view_as(o)
-        o = torch.addcmul(o, (since * block.scales[..., level])[..., None], read)
+        assert within.queries is not None
+        assert within.since is not None
+        read = (within.queries @ S.flatten(2)).view_as(o)
+        weight = within.since * block.scales[..., level]  # (R, T, E)
+        o = torch.addcmul(o, weight[..., None], read)
     return o
 
 
-def _read_within(block: Steps, last: bool) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-    """Read what a block has written itself.
-
-    Returns:
-        outputs (R, T, E, V), the sum of all writes (R, K, E, V), and of the last block each level
-        of it.
-    """
+def _read_within(block: Steps, last: bool, joins: bool) -> Within:
+    """Read what a block has written itself; ``joins`` where there are levels before it."""
     time, top = block.q.shape[1], block.scales.shape[3] - 1
     size = min(time, PAIRS)
-    o = _read_pairs(block.blocks(size)).reshape(block.v.shape)
-    states = _steps_of_a_state(block)
-    inner = _short_levels(block, min(time, states)) if last else {}
-    S = None
+    rows = block.blocks(size)
+    o = _read_pairs(rows).reshape(block.v.shape)
+    states, S, inner = _steps_of_a_state(block), None, {}
+    since, until = rows.g.cumsum(1), _later(rows.g)  # (R blocks, size, E)
     while size < time:
+        if last and size == states:
+            inner = _short_levels(block, until)
+        if size == states:
+            S = _written(block.blocks(size), until)  # (R blocks, K, E, V)
         pairs = block.blocks(2 * size)  # (R pairs, 2 size, ...)
         first, second = pairs.cut(0, size), pairs.cut(size, 2 * size)
-        if size >= states and S is None:
-            S = _written(block.blocks(size))  # (R blocks, K, E, V)
-        if S is None:
-            read = second.q @ first.k.mT @ _decayed(first).flatten(2)  # (R pairs, size, E V)
+        since_first, since_second = halves(since)  # (R pairs, size, E)
+        until_first, until_second = halves(until)
+        written = None if S is None else halves(S)
+        if written is None:
+            values = until_first.exp()[..., None] * first.v
+            read = second.q @ first.k.mT @ values.flatten(2)  # (R pairs, size, E V)
         else:
-            read = second.q @ S[::2].flatten(2)
+            read = second.q @ written[0].flatten(2)
         level = min(size.bit_length(), top)
-        weight = second.g.cumsum(1).exp() * second.scales[..., level]  # (R pairs, size, E)
+        weight = since_second.exp() * second.scales[..., level]
         outputs_of_half = o.view(-1, 2 * size, *o.shape[2:])[:, size:]
         outputs_of_half.addcmul_(weight[..., None], read.view_as(outputs_of_half))
-        if S is not None:
-            across = second.g.sum(1).exp()[:, None, :, None]  # (R pairs, 1, E, 1)
+        across = since_second[:, -1:]  # (R pairs, 1, E)
+        if written is not None:
+            decay = across.exp()[..., None]
             if last:
                 ends = slice(time // (2 * size) - 1, None, time // (2 * size))
-                inner[size.bit_length()] = across[ends] * S[::2][ends]
-            S = torch.addcmul(S[1::2], across, S[::2])
+                inner[size.bit_length()] = decay[ends] * written[0][ends]
+            S = torch.addcmul(written[1], decay, written[0])
+        since = torch.cat([since_first, since_second + since_first[:, -1:]], 1)
+        until = torch.cat([until_first + across, until_second], 1)
         size *= 2
-    return o, _written(block) if S is None else S, inner
+    if last and time <= states:
+        inner = _short_levels(block, until)
+    S = _written(block, until) if S is None else S
+    if not joins:
+        return Within(o, S, inner)
+    since = since.exp()
+    return Within(o, S, inner, block.q, since, since[:, -1, None, :, None])
+
+
+def _later(g: Tensor) -> Tensor:
+    """Sums over the later steps of each row, (R, C, E)."""
+    later = torch.cat([g[:, 1:], torch.zeros_like(g[:, :1])], 1)
+    return later.flip(1).cumsum(1).flip(1)
 
 
 def _steps_of_a_state(block: Steps) -> int:
@@ -201,42 +213,29 @@ def _steps_of_a_state(block: Steps) -> int:
 
 def _read_pairs(block: Steps) -> Tensor:
     """Read inside of short blocks: pairs of steps, weighed by level and decay."""
-    q, k, v, g, scales = block
-    size, top = q.shape[1], scales.shape[3] - 1
-    step = torch.arange(size, device=q.device)
-    differing_bits = step[:, None] ^ step  # the level of a pair is how many binary digits this has
-    digits = torch.arange(size.bit_length() - 1, device=q.device)
-    level = (differing_bits[..., None] >> digits > 0).sum(-1).clamp(max=top)  # (C, C)
+    q, k, v, g, scales, _ = block
     g, scales = g.transpose(1, 2), scales.transpose(1, 2)  # (R, E, C), (R, E, C, L)
-    decay = g[..., None].expand(*g.shape, size).tril(-1).cumsum(2).exp()  # (R, E, C, C)
-    weight = scales.gather(3, level.expand(*scales.shape[:3], size)) * decay
+    weight = pair_weights(scales) * pair_decays(g)
     pairs = ((q @ k.mT)[:, None] * weight).tril()
     o: Tensor = pairs @ v.transpose(1, 2)  # (R, E, C, V)
     return o.transpose(1, 2)
 
 
-def _decayed(rows: Steps) -> Tensor:
-    """Values as they are at the end of their rows, (R, C, E, V)."""
-    later = torch.cat([rows.g[:, 1:], torch.zeros_like(rows.g[:, :1])], 1)
-    remaining = later.flip(1).cumsum(1).flip(1).exp()  # (R, C, E)
-    return remaining[..., None] * rows.v
-
-
-def _written(rows: Steps) -> Tensor:
+def _written(rows: Steps, until: Tensor) -> Tensor:
     """The writes of each row, at its end, (R, K, E, V)."""
-    S: Tensor = rows.k.mT @ _decayed(rows).flatten(2)  # (R, K, E V)
+    values = until.exp()[..., None] * rows.v  # (R, C, E, V)
+    S: Tensor = rows.k.mT @ values.flatten(2)  # (R, K, E V)
     heads: Tensor = S.unflatten(2, rows.v.shape[2:])
     return heads
 
 
-def _short_levels(block: Steps, steps: int) -> dict[int, Tensor]:
-    """The levels of the last ``steps`` steps of a block, at its end."""
-    time = block.q.shape[1]
-    values = _decayed(block.cut(time - steps, time)).flatten(2)  # (R, steps, E V)
-    k, levels, level, end = block.k[:, time - steps :], {}, 0, steps
-    while end > 0:
-        begin = end - 1 if level == 0 else steps - (1 << level)
-        S = k[:, begin:end].mT @ values[:, begin:end]
-        levels[level] = S.unflatten(2, block.v.shape[2:])
-        level, end = level + 1, begin
-    return levels
+def _short_levels(block: Steps, until: Tensor) -> dict[int, Tensor]:
+    """The levels of the last steps of a block, those of the rows of ``until``, at its end."""
+    steps, begin = until.shape[1], block.q.shape[1] - until.shape[1]
+    of_last = until.view(block.q.shape[0], -1, *until.shape[1:])[:, -1]  # (R, steps, E)
+    values = (of_last.exp()[..., None] * block.v[:, begin:]).flatten(2)  # (R, steps, E V)
+    count = steps.bit_length()
+    sizes = [1 << max(level - 1, 0) for level in reversed(range(count))]
+    each = zip(block.k[:, begin:].split(sizes, 1), values.split(sizes, 1), strict=True)
+    S = [(k.mT @ v).unflatten(2, block.v.shape[2:]) for k, v in each]
+    return dict(zip(reversed(range(count)), S, strict=True))

@@ -5,6 +5,7 @@ so one scan that begins anew there is a level. The oldest level never begins ane
 came, and so is what joins it, once within a call of at most half of its length.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -110,19 +111,16 @@ def _piece(
     o, write = _read_now(rule, scales, ending)
     finals = [write]
     younger = None if entering_levels is None else entering_levels[:, :, 0]
-    for level in range(1, top):
-        half = 1 << (level - 1)
-        reads = position & half != 0
+    moments = _moments(position, start, newest, top)
+    for level, (reads, writes, restarts, inside, ends) in enumerate(moments, 1):
         entering = younger
         if entering_levels is not None and younger is not None:
             # at the half itself, what was written in the first half is still in lower levels
-            inside = (start & half != 0) & (start & (half - 1) != 0)
             entering = torch.where(like(inside, younger), entering_levels[:, :, level], younger)
             younger = younger + entering_levels[:, :, level]
-        restarts = position & (2 * half - 1) == 0
-        read, last = rule.scan(~reads, entering, restarts, cu_seqlens)
+        read, last = rule.scan(writes, entering, restarts, cu_seqlens)
         o = o + torch.where(like(reads, read), scales[..., level, None] * read, 0)
-        finals.append(torch.where(like(newest & half != 0, last), last, 0))
+        finals.append(torch.where(like(ends, last), last, 0))
     oldest = None if entering_levels is None else entering_levels[:, :, top]
     oldest_read, last = _read_oldest(
         rule, oldest, younger, start, position, ending, cu_seqlens, top
@@ -131,6 +129,23 @@ def _piece(
         o = o + scales[..., top, None] * oldest_read
     final = torch.stack([*finals, last], 2)  # (seqs, H, L, K, V)
     return o, _or_unread(final, state, cu_seqlens)
+
+
+def _moments(
+    position: Tensor, start: Tensor, newest: Tensor, top: int
+) -> Iterator[tuple[Tensor, ...]]:
+    """Steps that read levels 1 to ``top - 1``, write them and begin them anew; then sequences.
+
+    The last two are (seqs,): whether the second half has begun before the first step, and whether
+    the last step is in it.
+    """
+    half = 1 << torch.arange(top - 1, device=position.device)
+    of_step, of_sequence = half[:, None, None], half[:, None]
+    reads = position & of_step != 0  # (levels, B, T)
+    restarts = position & (2 * of_step - 1) == 0
+    inside = (start & of_sequence != 0) & (start & (of_sequence - 1) != 0)  # (levels, seqs)
+    ends = newest & of_sequence != 0
+    return zip(*(x.unbind(0) for x in (reads, ~reads, restarts, inside, ends)), strict=True)
 
 
 def _or_unread(final: Tensor, state: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from linrnn.compute.composed import composed
-from linrnn.compute.layout import like
 from linrnn.compute.modes import eager, may_look, seen_finite
 from linrnn.ops.attention import positions
 from linrnn.ops.matrix._fenwick._blocks import PAIRS, read_blocks
@@ -120,7 +119,7 @@ def _common(
     """The position of all rows, where blocks can compute the call."""
     tensors = [x for x in (*rule, state) if x is not None]
     decays_by_channel = rule.g is not None and rule.g.ndim == 4
-    if rule.beta is not None or decays_by_channel or reset is not None or not eager(*tensors):
+    if decays_by_channel or reset is not None or not eager(*tensors):
         return None
     if position is None:
         return 0
@@ -133,15 +132,23 @@ def _common(
 def _in_blocks(
     rule: Rule, scales: Tensor, state: Tensor | None, position: int
 ) -> tuple[Tensor, Tensor]:
-    q, k, v, g, _ = rule
+    q, k, v, g, beta = rule.of_heads()
     g = torch.zeros_like(v[..., 0]) if g is None else g
+    arguments = (q, k, v, g, beta, scales, state, position)
+    if beta is not None:
+        # its matrices are of many steps, so one that overflows would spoil those before
+        o, final = read_blocks(*arguments, sure=may_look(q))
+        return (o, final) if not may_look(q) or seen_finite(o) else read_blocks(*arguments)
     if all(map(seen_finite, (q, k, v, g, scales))):
-        return read_blocks(q, k, v, g, scales, state, position)
+        return read_blocks(*arguments)
     # zero times NaN, of a step that another does not see, would be NaN: marked, and kept out
-    parts = (q.flatten(2), k.flatten(2), v.flatten(2), g, scales.flatten(2))
-    bad = torch.stack([~x.isfinite().all(2) for x in parts]).any(0)  # (B, T)
-    q, k, v, g, scales = (torch.where(like(bad, x), 0, x) for x in (q, k, v, g, scales))
-    o, final = read_blocks(q, k, v, g, scales, state, position)
+    numbers = (q, k, v, g, scales)
+    row = torch.cat([x.flatten(2) for x in numbers], 2)  # (B, T, all numbers of a step)
+    bad = ~row.isfinite().all(2)  # (B, T)
+    parts = torch.where(bad[..., None], 0, row).split([x[0, 0].numel() for x in numbers], 2)
+    clean = [part.view(x.shape) for part, x in zip(parts, numbers, strict=True)]
+    q, k, v, g, scales = clean
+    o, final = read_blocks(q, k, v, g, None, scales, state, position)
     spoilt = bad.cumsum(1) > 0
     o = torch.where(spoilt[..., None, None], float("nan"), o)
     return o, torch.where(spoilt[:, -1, None, None, None, None], float("nan"), final)
