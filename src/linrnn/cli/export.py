@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linrnn.cli._line.output import answer, joined, row
+from linrnn.cli._line.output import answer, joined, note, row
 from linrnn.cli._line.parser import Parser
 
 
@@ -48,6 +48,9 @@ def main(argv: Sequence[str]) -> int:
 
     reader, task, config = load_reader(args.run)
     model = reader if isinstance(reader, LinearModel) else with_layers(reader, args.run)
+    if config.train.precision == "64-true" and not isinstance(model, LinearModel):
+        note("the weights are rounded to float32, since onnxruntime lacks operators of float64\n")
+        model = model.float()
     tokenizer = task.tokenizer
     about = None if tokenizer is None else json.loads(tokenizer.to_json())
     times = reads_dt(task, model)

@@ -35,7 +35,14 @@ from linrnn._files.reading import reading
 from linrnn._files.storage import write_atomically
 from linrnn._process.memory import available
 from linrnn.backbone import Model
-from linrnn.errors import ArgumentError, DataError, LinrnnError, check_positive_int
+from linrnn.errors import (
+    ArgumentError,
+    DataError,
+    DTypeError,
+    LinrnnError,
+    check_positive_int,
+)
+from linrnn.frozen import LinearModel
 from linrnn.interop._onnx_proto import OPSET, check_opset, quiet, require, to_proto
 from linrnn.interop._onnx_proto import inputs_of as inputs_of
 from linrnn.interop._onnx_record import METADATA, record_of
@@ -99,6 +106,7 @@ def export_step(
     Raises:
         ArgumentError: the model cannot be streamed, see `linrnn.streaming.check_streamable`; or
             there is no such ``opset``, or no layer reads times, or weights are quantized.
+        DTypeError: weights of float64 or bfloat16.
         MissingExtraError: the packages ``onnx`` and ``onnxscript`` are not installed.
         LinrnnError: the model takes more than 2 GiB, ONNX's limit for one file.
     """
@@ -131,7 +139,7 @@ def export_sequence(
         model, path, times, opset, tokenizer, task: see `export_step`.
 
     Raises:
-        ArgumentError, MissingExtraError: see `export_step`.
+        ArgumentError, DTypeError, MissingExtraError: see `export_step`.
         LinrnnError: the same, or something goes into or comes out of a recurrence whose first axis
             is not the batch.
     """
@@ -223,11 +231,27 @@ def _step_proto(
     about: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """One step as a protocol buffer, and its metadata."""
+    _check_dtype(model)
     graph, inputs = step_graph(model, batch_size, times=about["times"])
     y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]
     start = model.init_state(batch_size or 1)
     record = record_of(model, inputs[0], y, start, axes=axes, **about)
     return to_proto(graph, inputs, record, opset=opset, open_batch=batch_size is None), record
+
+
+def _check_dtype(model: Streamable) -> None:
+    """Raise `DTypeError` for weights with which onnxruntime cannot compute, at least on a CPU.
+
+    It has the sums and products of a `LinearModel` in float64.
+    """
+    if isinstance(model, LinearModel):
+        return
+    for name, weight in model.named_parameters():
+        if weight.dtype in (torch.float64, torch.complex128, torch.bfloat16):
+            raise DTypeError(
+                "export_step: the weights must be float32 or float16, since onnxruntime lacks "
+                f"operators of other dtypes, got {weight.dtype} of {name}. Pass model.float()."
+            )
 
 
 def _write(where: str, path: Path | str, proto: Any, record: Mapping[str, Any]) -> None:

@@ -11,10 +11,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from linrnn.backbone.pattern import MixerLike
-from linrnn.errors import ArgumentError, MissingExtraError
+from linrnn.compute.arguments import check_flags, check_tensor
+from linrnn.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DTypeError,
+    MissingExtraError,
+    ShapeError,
+    check_positive_int,
+)
 from linrnn.interop._agents import Memory
+from linrnn.nn.parameters import working_dtype
 
 try:
+    from tensordict import is_tensor_collection
     from tensordict.nn import TensorDictModuleBase
     from tensordict.utils import unravel_key
     from torchrl.data import Unbounded
@@ -34,6 +44,38 @@ _FIX = {
     "is_init": "Append torchrl.envs.InitTracker() to the environment.",
     "state": "Append module.make_tensordict_primer() to the environment.",
 }
+
+
+_REMADE = "Make the primer anew after a change of the module's dtype."
+
+
+def _keys(**named: Any) -> dict[str, Any]:
+    """The keys of entries by the names of their arguments, all different.
+
+    Raises:
+        ArgumentTypeError: one is neither a string nor a tuple of strings.
+        ArgumentError: one is empty, or two are the same.
+    """
+    keys: dict[str, Any] = {}
+    for name, key in named.items():
+        parts = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(part, str) for part in parts):
+            raise ArgumentTypeError(
+                f"RNNModule: {name} must be a string or a tuple of strings, got {key!r:.60}."
+            )
+        if not parts or "" in parts:
+            raise ArgumentError(f"RNNModule: {name} must not be empty, got {key!r:.60}.")
+        keys[name] = unravel_key(key)
+    entries = {"the entry of starts": "is_init", **keys}
+    entries["the entry of the next state"] = unravel_key(("next", keys["state_key"]))
+    for name in ("state_key", "in_key", "out_key"):
+        others = [n for n, key in entries.items() if n != name and key == entries[name]]
+        others = [n for n in others if {n, name} != {"in_key", "out_key"}]  # written over
+        if others:
+            raise ArgumentError(
+                f"RNNModule: {name} must differ from {others[0]}, got {keys[name]!r} for both."
+            )
+    return keys
 
 
 class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
@@ -61,8 +103,10 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
 
     Raises:
         MissingExtraError: on import, where the packages are not installed.
-        ArgumentError: the state of a mixer grows with what was read; or, when called, there is no
-            state or no ``is_init``, without which an agent would have no memory.
+        ArgumentError: the state of a mixer grows with what was read; a key is empty, or that of
+            another entry; or, when called, there is no state or no ``is_init``, without which an
+            agent would have no memory.
+        ShapeError, DTypeError: when called, an entry of another shape or dtype.
         UnknownNameError: an unknown mixer, or option of it.
 
     Example:
@@ -89,10 +133,15 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
         default_recurrent_mode: bool = False,
     ) -> None:
         super().__init__()
+        flags = {"residual": residual, "default_recurrent_mode": default_recurrent_mode}
+        check_flags("RNNModule", **flags)
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
+        check_positive_int("RNNModule", **sizes)
+        keys = _keys(in_key=in_key, state_key=state_key, out_key=out_key)
         options: Any = {"mixer_options": mixer_options, "residual": residual}
         self.memory = Memory("RNNModule", mixer, input_size, hidden_size, num_layers, **options)
-        self.in_keys = [unravel_key(in_key), unravel_key(state_key), "is_init"]
-        self.out_keys = [unravel_key(out_key), unravel_key(("next", state_key))]
+        self.in_keys = [keys["in_key"], keys["state_key"], "is_init"]
+        self.out_keys = [keys["out_key"], unravel_key(("next", keys["state_key"]))]
         self._default_recurrent_mode = default_recurrent_mode
 
     @property
@@ -108,16 +157,25 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
 
     def forward(self, tensordict: Any) -> Any:
         """Read a step, or all steps, and write the output and the next state."""
-        x, state, start = (self._get(tensordict, key) for key in self.in_keys)
+        if not is_tensor_collection(tensordict):
+            raise ArgumentTypeError(
+                f"RNNModule: the input must be a tensordict, got {type(tensordict).__name__}. "
+                "Make one with tensordict.TensorDict."
+            )
         batch = tensordict.shape
-        if self.recurrent_mode and not batch:
+        if self.recurrent_mode and not (batch and batch[-1]):
             raise ArgumentError(
-                "RNNModule: the tensordict must have an axis of time in recurrent mode, got none. "
+                "RNNModule: the tensordict must have an axis of time, of at least one step, in "
+                f"recurrent mode, got batch size {tuple(batch)}. "
                 "Call it under set_recurrent_mode(False) for a step."
             )
-        time = batch[-1] if self.recurrent_mode else 1
-        x, state = x.reshape(-1, time, x.shape[-1]), state.reshape(-1, time, state.shape[-1])
-        start = start.reshape(-1, time)
+        x, state, start = (self._get(tensordict, key) for key in self.in_keys)
+        self._check(batch, x, state, start)
+        rows, time = batch.numel(), 1
+        if self.recurrent_mode:
+            rows, time = batch[:-1].numel(), batch[-1]
+        x, state = x.reshape(rows, time, x.shape[-1]), state.reshape(rows, time, state.shape[-1])
+        start = start.reshape(rows, time)
         if self.recurrent_mode:
             y, last = self._read(x, state, start)
             stored = tensordict.get(self.out_keys[1], None)
@@ -138,6 +196,43 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
                 f"RNNModule: the tensordict must have an entry {key!r}, got none. {fix}"
             )
         return value
+
+    def _check(self, batch: torch.Size, x: Tensor, state: Tensor, start: Tensor) -> None:
+        """Raise unless each entry has a row for each element of the batch, of its dtype."""
+        names = [f"the entry {key!r}" for key in self.in_keys]
+        for name, entry in zip(names, (x, state, start), strict=True):
+            check_tensor("RNNModule", name, entry)
+        sizes = {"input_size": self.memory.input_size, "numbers": self.memory.numbers}
+        fixes = ("See input_size.", _REMADE)
+        for name, entry, (axis, size), fix in zip(
+            names, (x, state), sizes.items(), fixes, strict=False
+        ):
+            if entry.shape != (*batch, size):
+                shape = f"({', '.join(map(str, (*batch, f'{axis}={size}')))})"
+                raise ShapeError(
+                    f"RNNModule: {name} must have shape {shape}, got {tuple(entry.shape)}. {fix}"
+                )
+        dtype = working_dtype(self.memory)
+        cast = x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
+        if x.dtype != dtype and not cast:
+            raise DTypeError(
+                f"RNNModule: {names[0]} must be {dtype} like the parameters, got {x.dtype}. "
+                f"Append torchrl.envs.DTypeCastTransform({x.dtype}, {dtype}) to the environment."
+            )
+        if state.dtype != torch.float32:
+            raise DTypeError(
+                f"RNNModule: {names[1]} must be torch.float32, whose bits are those of the state, "
+                f"got {state.dtype}. Do not cast it."
+            )
+        if start.dtype != torch.bool:
+            raise DTypeError(
+                f"RNNModule: {names[2]} must be boolean, got {start.dtype}. {_FIX['is_init']}"
+            )
+        if start.shape not in (batch, (*batch, 1)):
+            raise ShapeError(
+                f"RNNModule: {names[2]} must have shape {(*batch, 1)}, got {tuple(start.shape)}. "
+                f"{_FIX['is_init']}"
+            )
 
     def _read(self, x: Tensor, state: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of steps, each piece from the state stored with its first one."""

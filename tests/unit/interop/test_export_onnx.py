@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from linrnn import SequenceModel, mixers
-from linrnn.errors import ArgumentError, DataError
+from linrnn.errors import ArgumentError, DataError, DTypeError
 from linrnn.quantization import quantize
 from linrnn.state import flatten
 from linrnn.streaming import read
@@ -309,6 +309,20 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
             with pytest.raises(ArgumentError, match="weights must be floating-point numbers"):
                 export(quantize(SequenceModel(D, 2, d_model=32, n_layers=1).eval(), bits), path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_a_file_is_of_a_dtype_that_onnxruntime_computes_with(dtype, tmp_path):
+    model = SequenceModel(D, 2, d_model=4, n_layers=1, mixer="lru").eval().to(dtype)
+    for export in (export_step, export_sequence):
+        path = tmp_path / f"{export.__name__}.onnx"
+        if dtype == torch.float16:
+            export(model, path)
+            onnxruntime.InferenceSession(path)
+            continue
+        with pytest.raises(DTypeError, match=f"operators of other dtypes, got {dtype} of"):
+            export(model, path)
+        assert not path.exists()
 
 
 def test_a_file_without_metadata_is_refused(tmp_path):

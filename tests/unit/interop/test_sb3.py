@@ -18,7 +18,7 @@ from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor  # noqa: E402
 
-from linrnn.errors import ArgumentError  # noqa: E402
+from linrnn.errors import ArgumentError, DTypeError  # noqa: E402
 from linrnn.interop.sb3 import RNNPolicy  # noqa: E402
 
 SPACES = {
@@ -26,6 +26,8 @@ SPACES = {
     "image": spaces.Box(0, 255, (36, 36, 1), np.uint8),
     "small image": spaces.Box(0, 255, (7, 7, 3), np.uint8),
     "dict": spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(3)}),
+    "choices": spaces.MultiDiscrete([3, 4]),
+    "dict of choices": spaces.Dict({"a": spaces.MultiDiscrete([3, 4])}),
 }
 
 
@@ -227,3 +229,62 @@ def test_the_example_of_the_page_leaves_its_own_file_alone(tmp_path, monkeypatch
 def test_attention_without_a_window_is_refused():
     with pytest.raises(ArgumentError, match="RNNPolicy: mixer must have a state of constant size"):
         agent(mixer="attention")
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("space", "name"),
+    [
+        (spaces.Box(-1, 1, ()), "observation_space"),
+        (spaces.Box(-1, 1, (0,)), "observation_space"),
+        (spaces.Dict({"a": spaces.Box(-1, 1, ())}), "a"),
+        (spaces.Dict({"a": SPACES["small image"]}), "images in a dict"),
+    ],
+    ids=["number", "empty", "number in a dict", "small image in a dict"],
+)
+def test_observations_no_extractor_reads_are_refused(space, name, monkeypatch):
+    monkeypatch.setitem(SPACES, "it", space)
+    with pytest.raises(ArgumentError, match=f"^RNNPolicy: {name} must have .*, got .*"):
+        agent(env=lambda: Short("it"))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lstm_hidden_size": 0},
+        {"lstm_hidden_size": 2.0},
+        {"n_lstm_layers": 0},
+        {"n_lstm_layers": "2"},
+        {"residual": "no"},
+        {"shared_lstm": 1},
+        {"enable_critic_lstm": True, "shared_lstm": True},
+        {"lstm_kwargs": {"bidirectional": True}},
+    ],
+    ids=str,
+)
+def test_an_option_that_does_not_fit_is_named(options):
+    with pytest.raises(ArgumentError, match=rf"^RNNPolicy: {next(iter(options))} must "):
+        agent(**options)
+
+
+@pytest.mark.unchecked
+def test_a_state_of_other_streams_is_refused():
+    """Two observations with the state of one stream would be two steps of it."""
+    made = agent(mixer="gla")
+    one, two = np.zeros((1, 3), np.float32), np.zeros((2, 3), np.float32)
+    h, c = made.predict(one)[1]
+    rules = {
+        "state must have a row for each of 2": {"observation": two, "state": (h, c)},
+        "state must be a pair": {"observation": one, "state": (h[..., 1:], c[..., 1:])},
+        "state must be a pair of": {"observation": one, "state": (h,)},
+        "state must be a pair of arrays": {"observation": one, "state": h},
+        "episode_start must": {"observation": two, "episode_start": np.array([True])},
+        "observation must": {"observation": two[:0]},
+    }
+    for rule, call in rules.items():
+        with pytest.raises(ArgumentError, match=f"^RNNPolicy: {rule}"):
+            made.predict(**call)
+    for dtype in (torch.float64, torch.bfloat16):
+        with pytest.raises(DTypeError, match=f"^RNNPolicy: the parameters must .* got {dtype}"):
+            agent(mixer="gla").policy.to(dtype).predict(one)

@@ -20,7 +20,7 @@ from torchrl.modules.utils import get_primers_from_module
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
 
-from linrnn.errors import ArgumentError
+from linrnn.errors import ArgumentError, DTypeError, LinrnnError, ShapeError
 from linrnn.interop.torchrl import RNNModule
 
 MIXERS = {
@@ -163,3 +163,110 @@ def test_what_is_missing_is_said():
         memory(GymEnv("CartPole-v1").append_transform(memory.make_tensordict_primer()).reset())
     with set_recurrent_mode(True), pytest.raises(ArgumentError, match="an axis of time"):
         memory(bare.append_transform(memory.make_tensordict_primer()).reset())
+
+
+ENTRIES = {
+    "observation": {
+        "channels": lambda x: x[..., :3],
+        "another axis": lambda x: x[..., None, :],
+        "an axis less": lambda x: x[..., 0],
+        "float64": torch.Tensor.double,
+        "bfloat16": torch.Tensor.bfloat16,
+        "integers": torch.Tensor.long,
+    },
+    "recurrent_state": {
+        "a number less": lambda h: h[..., 1:],
+        "a number more": lambda h: torch.cat([h, h[..., :1]], -1),
+        "another axis": lambda h: h[..., None, :],
+        "float64": torch.Tensor.double,
+        "bfloat16": torch.Tensor.bfloat16,
+    },
+    "is_init": {
+        "two": lambda s: s.expand(*s.shape[:-1], 2),
+        "float32": torch.Tensor.float,
+        "integers": torch.Tensor.long,
+    },
+}
+SPOILT = [(key, name) for key, ways in ENTRIES.items() for name in ways]
+
+
+def entries(memory, *batch):
+    return TensorDict(
+        {
+            "observation": torch.randn(*batch, 4),
+            "recurrent_state": torch.zeros(*batch, memory.memory.numbers),
+            "is_init": torch.zeros(*batch, 1, dtype=torch.bool),
+        },
+        batch,
+    )
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("recurrent", [False, True], ids=["steps", "one pass"])
+@pytest.mark.parametrize(("key", "way"), SPOILT, ids=lambda word: word.replace(" ", "-"))
+def test_an_entry_that_does_not_fit_is_named(key, way, recurrent):
+    memory = made()
+    data = entries(memory, 2, 3)
+    data[key] = ENTRIES[key][way](data[key])
+    rule = f"^RNNModule: the entry '{key}' must .*, got .*"
+    with set_recurrent_mode(recurrent), pytest.raises(LinrnnError, match=rule):
+        memory(data)
+    assert "embed" not in data
+
+
+@pytest.mark.parametrize("batch", [(), (0,), (3,), (0, 5), (2, 3), (2, 0, 3), (2, 3, 4)], ids=str)
+@pytest.mark.parametrize("recurrent", [False, True], ids=["steps", "one pass"])
+def test_a_batch_may_have_any_axes(batch, recurrent):
+    memory = made()
+    with set_recurrent_mode(recurrent):
+        if recurrent and (not batch or batch[-1] == 0):
+            with pytest.raises(ArgumentError):
+                memory(entries(memory, *batch))
+            return
+        data = memory(entries(memory, *batch))
+    assert data["embed"].shape == (*batch, 16)
+    assert data[STATE].shape == (*batch, memory.memory.numbers)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"input_size": 0},
+        {"hidden_size": 0},
+        {"hidden_size": 2.0},
+        {"num_layers": 0},
+        {"residual": "no"},
+        {"default_recurrent_mode": 1},
+        {"in_key": None},
+        {"in_key": ["observation"]},
+        {"in_key": ""},
+        {"state_key": "observation"},
+        {"state_key": "is_init"},
+        {"out_key": "is_init"},
+        {"out_key": ("next", "recurrent_state")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("residual", [False, True])
+def test_an_option_that_does_not_fit_is_named(options, residual):
+    (name,) = options
+    options = {"input_size": 4, "hidden_size": 8, "residual": residual, **options}
+    with pytest.raises(ArgumentError, match=rf"^RNNModule: {name} must "):
+        RNNModule("mingru", **options)
+
+
+@pytest.mark.unchecked
+def test_only_a_tensordict_is_read():
+    memory = made()
+    for thing in (torch.zeros(2, 4), {"observation": 1}, None):
+        with pytest.raises(ArgumentError, match=r"^RNNModule: the input must be a tensordict, got"):
+            memory(thing)
+    data = entries(memory, 2)
+    memory.double()
+    rule = r"numbers=32\), got \(2, 16\)\. Make the primer anew"
+    with pytest.raises(ShapeError, match=rule):
+        memory(data)
+    rule = r"must be torch\.float64 like the parameters, got .*DTypeCastTransform"
+    with pytest.raises(DTypeError, match=rule):
+        memory(entries(memory, 2))
