@@ -231,6 +231,7 @@ def _step_proto(
     about: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """One step as a protocol buffer, and its metadata."""
+    check_streamable("export_step", model, growing=False)
     _check_dtype(model)
     graph, inputs = step_graph(model, batch_size, times=about["times"])
     y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]

@@ -29,8 +29,9 @@ class CosFormer(KernelAttention):
         n_heads: heads. Default: one for each 64 channels, at least one.
         d_key, d_value: channels of a head's queries and keys, and of its values. Default:
             d_model / n_heads, rounded up.
-        max_length: steps after which a weight has fallen to zero. Beyond it weights are negative,
-            so it should be no less than the longest sequence.
+        max_length: steps after which a weight has fallen to zero. Beyond it weights are negative.
+            Their sum can then be zero or less, and outputs are divided by eps: they may be a
+            million times as large. So it must be no less than the longest sequence.
         eps: of the division.
         bias: biases in the four maps.
 

@@ -94,7 +94,7 @@ class Session:
         check_positive_int("Session", chunk=chunk)
         for name, flag in (("growing", growing), ("allow_nonfinite", allow_nonfinite)):
             check_kind("Session", name, flag, bool)
-        check_streamable("Session", model, growing=growing)
+        check_streamable("Session", model, growing=growing, optional=True)
         self.model, self.chunk, self.allow_nonfinite = model, chunk, allow_nonfinite
         self.steps = 0
         """Steps read by this stream, those before `load` included."""

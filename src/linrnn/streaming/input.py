@@ -187,7 +187,9 @@ def check_token_type(where: str, x: Tensor) -> None:
         raise DTypeError(f"{where}: x must be integer token ids, got {x.dtype}.")
 
 
-def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
+def check_streamable(
+    where: str, model: Streamable, *, growing: bool, optional: bool = False
+) -> None:
     """Raise `ArgumentError` unless a model can be read step by step, at constant memory.
 
     What is no model of ours, a `linrnn.RNN` either, is an `ArgumentTypeError`.
@@ -196,6 +198,7 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
         where: who asks, for the message.
         model: the mixer or model.
         growing: whether a state that grows with what was read is allowed.
+        optional: whether that is an option of the caller, named ``growing``.
     """
     if not isinstance(model, Model) and not all(hasattr(model, x) for x in _NEEDED):
         raise ArgumentTypeError(
@@ -213,10 +216,10 @@ def check_streamable(where: str, model: Streamable, *, growing: bool) -> None:
         if not growing and "constant_memory" in mixer.declared:
             option = bounding_option(mixer)
             fix = "Choose another" if option is None else f"Give it a {option}"
+            fix += ", or pass growing=True." if optional else "."
             raise ArgumentError(
                 f"{where}: model must have a state of fixed size, got {name}: "
-                f"{mixer.declared['constant_memory']}. {fix}, or ask for growing=True where that "
-                "is an option."
+                f"{mixer.declared['constant_memory']}. {fix}"
             )
     if model.training and any(_differs_in_training(m) for m in model.modules()):
         raise ArgumentError(
