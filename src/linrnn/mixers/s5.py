@@ -209,11 +209,9 @@ class S5(Mixer):
     def _input_matrix(self, gain: Tensor) -> Tensor:
         """``gain * B``, rows of real and imaginary parts in turn: (2 P, d_model)."""
         # not a product of (2, 2) matrices, which autocast rounds and batches slowly
-        re, im = torch.view_as_real(gain)[..., None].unbind(1)  # (P, 1) each
-        B_re, B_im = self.B.to(re.dtype).unbind(1)  # (P, d_model) each
-        scaled_re = torch.addcmul(re * B_re, im, B_im, value=-1)
-        scaled_im = torch.addcmul(re * B_im, im, B_re)
-        return torch.stack([scaled_re, scaled_im], 1).to(self.B.dtype).flatten(0, 1)
+        B = torch.view_as_complex(self.B.to(gain.real.dtype).mT.contiguous())  # (P, d_model)
+        scaled = torch.view_as_real(gain[:, None] * B).mT  # (P, 2, d_model)
+        return scaled.to(self.B.dtype).flatten(0, 1)
 
     def _output_matrix(self) -> Tensor:
         """``C``, twice with conjugates: (d_model, 2 P)."""

@@ -218,6 +218,16 @@ def test_decays_far_apart_lose_nothing(delta):
     torch.testing.assert_close(o.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_corrections_that_grow_less_than_they_decay_stay_finite():
+    q, k, v, _, scales = (x.float() for x in problem(300, 9))
+    k, beta = 3 * torch.nn.functional.normalize(k, dim=-1), torch.ones(B, 300, H)
+    g = torch.full_like(beta, -3.0)  # a step multiplies by (1 - 9) e^-3
+    o, final, _ = fenwick_scan(q, k, v, g, scales, beta=beta)
+    expected = loop(*(x.double() for x in (q, k, v, g, scales)), beta=beta.double())
+    torch.testing.assert_close(o.double(), expected[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(final.double(), expected[1], rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e200])
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("looks", [False, True])

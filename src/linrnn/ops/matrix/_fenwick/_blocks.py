@@ -145,9 +145,9 @@ def _read_before(block: Steps, levels: dict[int, Tensor], within: Within) -> Ten
     o = within.outputs
     for level, S in levels.items():
         assert within.queries is not None
-        assert within.since is not None
         read = (within.queries @ S.flatten(2)).view_as(o)
-        weight = within.since * block.scales[..., level]  # (R, T, E)
+        scale = block.scales[..., level]  # (R, T, E)
+        weight = scale if within.since is None else within.since * scale
         o = torch.addcmul(o, weight[..., None], read)
     return o
 

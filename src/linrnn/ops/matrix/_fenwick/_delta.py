@@ -1,14 +1,12 @@
 """Levels of the delta rule by blocks, whose decays are matrices.
 
-What a head forgets is a number and commutes with what it erases, so both are computed apart. In a
-chunk of steps, what is read of each earlier value is a lower triangular matrix, the product of the
-queries' pairs and an inverse, as in `delta_scan`. A pair's level and decay weigh its number in it.
-A chunk also makes the queries that read memories before it, and the matrix that erases in such
-memories. Two blocks then make one of twice the length by products of these: the second reads what
-the first has written at one level.
+In a chunk of steps, what is read of each earlier value is a lower triangular matrix, the product of
+the queries' pairs and an inverse, as in `delta_scan`. All decays are in it, so numbers are as large
+as in the recurrence. A pair's level weighs its number. A chunk also makes the queries that read
+memories before it, and the matrix that such memories are multiplied with. Two blocks then make one
+of twice the length by products of these: the second reads what the first has written at one level.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,7 +19,7 @@ CHUNK = 64
 
 
 class _Blocks(NamedTuple):
-    """Blocks as rows: their reads, and what they do to memories before them, undecayed."""
+    """Blocks as rows: their reads, and what they do to memories before them, with all decays."""
 
     o: Tensor  # (N, C, V)
     queries: Tensor  # (N, C, K)
@@ -36,16 +34,15 @@ def read_within(block: Steps, last: bool, joins: bool, sure: bool) -> Within:
     """
     time = block.q.shape[1]
     size = min(time, CHUNK)
-    rows = block.blocks(size)
-    (o, queries, erased, S), each_write = _chunks(rows, sure)
-    levels = _last_levels(each_write, rows.v, time // size) if last else {}
-    for decay, weight in zip(*_decays(block, size), strict=True):
-        pairs = (o, queries, S, erased, decay.view(-1, size), weight.view(-1, size))
-        (o_1, o_2), (q_1, q_2), (S_1, S_2), (erased_1, erased_2), (_, decay), (_, weight) = map(
-            halves, pairs
-        )
+    (o, queries, erased, S), each_write = _chunks(block.blocks(size), sure)
+    levels = _last_levels(each_write, block.blocks(size).v, time // size) if last else {}
+    while size < time:
+        level = min(size.bit_length(), block.scales.shape[3] - 1)
+        weight = block.scales[:, :, 0, level].reshape(-1, size)  # (N, C)
+        pairs = (o, queries, S, erased, weight)
+        (o_1, o_2), (q_1, q_2), (S_1, S_2), (erased_1, erased_2), (_, weight) = map(halves, pairs)
         o = torch.cat([o_1, torch.addcmul(o_2, weight[..., None], q_2 @ S_1)], 1)
-        moved = decay[:, -1, None, None] * (erased_2 @ S_1)  # (N / 2, K, V)
+        moved = erased_2 @ S_1  # (N / 2, K, V)
         S = S_2 + moved
         if last:
             levels[size.bit_length()] = _ends(moved, time // (2 * size))
@@ -57,55 +54,33 @@ def read_within(block: Steps, last: bool, joins: bool, sure: bool) -> Within:
     levels = {level: x[:, :, None] for level, x in levels.items()}
     if not joins:
         return Within(o, S, levels)
-    decay = block.g[..., 0].cumsum(1).exp()  # (R, T)
-    kept = decay[:, -1, None, None] * erased
-    return Within(o, S, levels, queries.reshape(block.q.shape), decay[..., None], kept)
-
-
-def _decays(block: Steps, size: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """For blocks of this size, and all that pairs of them make: decays and weights, (R, T) each.
-
-    From a block's beginning to each of its steps, and that times the scale of its level.
-    """
-    rows, time, top = block.q.shape[0], block.q.shape[1], block.scales.shape[3] - 1
-    since, sums = block.g.reshape(-1, size).cumsum(1), []
-    levels = range(size.bit_length(), time.bit_length())
-    for _ in levels:
-        sums.append(since.view(rows, time))
-        first, second = halves(since)
-        since = torch.cat([first, second + first[:, -1:]], 1)
-    if not sums:
-        return (), ()
-    decays = torch.stack(sums).exp()  # (levels, R, T)
-    scales = block.scales[:, :, 0, min(levels[0], top) : levels[-1] + 1].movedim(2, 0)
-    if len(scales) < len(levels):  # the last level takes what there are no more levels for
-        scales = torch.cat([scales, scales[-1:].expand(len(levels) - len(scales), -1, -1)])
-    return decays.unbind(0), (decays * scales).unbind(0)
+    return Within(o, S, levels, queries.reshape(block.q.shape), None, erased)
 
 
 def _chunks(rows: Steps, sure: bool) -> tuple[_Blocks, Tensor]:
     """Chunks, and what a chunk keeps of each of its values at its end, (N, K, C)."""
     q, k, v, g, scales, beta = rows
     assert beta is not None
-    v, beta, size = v[:, :, 0], beta[..., 0], q.shape[1]
+    v, g, beta, size = v[:, :, 0], g[..., 0], beta[..., 0], q.shape[1]
+    decays, since = pair_decays(g), g.cumsum(1).exp()[..., None]  # (N, C, C), (N, C, 1)
     of_q, of_k = (torch.cat([q, k], 1) @ k.mT).split(size, 1)  # (N, C, C)
     inverse = torch.linalg.solve_triangular(
-        beta[..., None] * of_k, torch.diag_embed(beta), upper=False, unitriangular=True
+        beta[..., None] * of_k * decays, torch.diag_embed(beta), upper=False, unitriangular=True
     )
-    keys, spoilt = k, None
+    keys, spoilt = since * k, None  # (N, C, K): what each step erases with in memories before
     if not sure:
         inverse, keys, v, spoilt = _apart(inverse, keys, v)
-    to_values = torch.cat([of_q.tril(), k.mT], 1) @ inverse  # (N, C + K, C)
+    at_end = decays[:, -1:] * k.mT  # (N, K, C)
+    to_values = torch.cat([(of_q * decays).tril(), at_end], 1) @ inverse  # (N, C + K, C)
     if spoilt is not None:
-        at_end = spoilt[:, -1:].expand(-1, k.shape[2])
-        to_values = to_values + torch.cat([spoilt, at_end], 1)[..., None]
+        of_end = spoilt[:, -1:].expand(-1, k.shape[2])
+        to_values = to_values + torch.cat([spoilt, of_end], 1)[..., None]
     by_queries, of_keys = (to_values @ keys).split([size, k.shape[2]], 1)
     reads, writes = to_values.split([size, k.shape[2]], 1)
-    decays = pair_decays(g[..., 0])  # (N, C, C)
-    o = (reads * (decays * pair_weights(scales[:, :, 0]))) @ v
-    writes = writes * decays[:, -1:]
+    o = (reads * pair_weights(scales[:, :, 0])) @ v
     identity = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
-    return _Blocks(o, q - by_queries, identity - of_keys, writes @ v), writes
+    erased = since[:, -1:] * identity - of_keys
+    return _Blocks(o, since * q - by_queries, erased, writes @ v), writes
 
 
 def _apart(inverse: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -34,7 +34,7 @@ class Within(NamedTuple):
     written: Tensor  # (R, K, E, V): the sum of all writes
     levels: dict[int, Tensor]  # of the last block each level of it, (R, K, E, V)
     queries: Tensor | None = None  # (R, T, K): of levels before
-    since: Tensor | None = None  # (R, T, E): what these reads are multiplied with
+    since: Tensor | None = None  # (R, T, E): the decay of these reads, unless the queries have it
     decay: Tensor | None = None  # of levels before: (R, 1, E, 1), or of the delta rule (R, K, K)
 
     def keep(self, S: Tensor) -> Tensor:
