@@ -34,6 +34,7 @@ from linrnn.testing._mixer_runs import (
     results,
     signal,
     stepwise,
+    to_double,
 )
 from linrnn.testing._mixer_runs import FORM_ROUNDINGS as FORM_ROUNDINGS
 from linrnn.testing._range_laws import ranges
@@ -362,7 +363,12 @@ def compiles(make: MakeMixer, compiler: str = "aot_eager") -> None:
 def _compare_compiled(mixer: Mixer, x: Tensor, state: State, compiler: str) -> None:
     eager = results(mixer, mixer, x, state)
     compiled = torch.compile(mixer, fullgraph=True, backend=compiler)
-    compare("compiled", results(compiled, mixer, x, state), eager, 64)
+
+    def in_double() -> dict[str, Tensor]:
+        double = copy.deepcopy(mixer).double()
+        return results(double, double, to_double(x), map_state(to_double, state))
+
+    compare("compiled", results(compiled, mixer, x, state), eager, 64, in_double)
 
 
 def edges(make: MakeMixer) -> None:

@@ -124,22 +124,22 @@ def compare(
     got: dict[str, Tensor],
     expected: dict[str, Tensor],
     roundings: float,
-    single: Callable[[], dict[str, Tensor]] | None = None,
+    other_precision: Callable[[], dict[str, Tensor]] | None = None,
 ) -> None:
     """Every entry agrees, and there are the same ones.
 
-    What differs by more may have the own error of what is expected: ``single`` gives that in
-    float32, and the error of float64 is smaller by the ratio of their roundings.
+    What differs by more may have the own error of what is expected: ``other_precision`` gives that
+    in float32 or float64. The error of float64 is smaller by the ratio of their roundings.
     """
     check_true(f"{what}: {sorted(got)} are not {sorted(expected)}", got.keys() == expected.keys())
     for name, value in got.items():
         try:
             check_close(f"{what}: {name}", value, expected[name], roundings=roundings)
         except BrokenPropertyError:
-            if single is None:
+            if other_precision is None:
                 raise
-            smaller = epsilon(torch.float64) / epsilon(torch.float32)
-            own = difference(single()[name], expected[name]) * smaller
+            ratio = epsilon(expected[name].dtype) / epsilon(torch.float32)
+            own = difference(other_precision()[name], expected[name]) * ratio
             check_close(
                 f"{what}: {name}", value, expected[name], loop_error=own, roundings=roundings
             )
@@ -154,6 +154,13 @@ def to_single(x: Tensor) -> Tensor:
     """A leaf of half the precision, if it is a number that has one."""
     kinds = {torch.float64: torch.float32, torch.complex128: torch.complex64}
     return x.detach().to(kinds.get(x.dtype, x.dtype)).requires_grad_(x.requires_grad)
+
+
+def to_double(x: Tensor) -> Tensor:
+    """A leaf in the precision of float64, if it is a number that has one."""
+    wider = x.dtype.is_floating_point or x.dtype.is_complex
+    dtype = torch.promote_types(x.dtype, torch.float64) if wider else x.dtype
+    return x.detach().to(dtype).requires_grad_(x.requires_grad)
 
 
 def stepwise(mixer: Mixer) -> Callable[..., tuple[Tensor, State]]:
