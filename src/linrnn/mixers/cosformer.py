@@ -30,8 +30,8 @@ class CosFormer(KernelAttention):
         d_key, d_value: channels of a head's queries and keys, and of its values. Default:
             d_model / n_heads, rounded up.
         max_length: steps after which a weight has fallen to zero. Beyond it weights are negative.
-            Their sum can then be zero or less, and outputs are divided by eps: they may be a
-            million times as large. So it must be no less than the longest sequence.
+            Their sum can then be zero or less, and a division by eps makes outputs huge. So it
+            must be no less than the longest sequence.
         eps: of the division.
         bias: biases in the four maps.
 
