@@ -274,6 +274,7 @@ def test_the_padded_path_compiles(mixer):
         ({"mixer_options": {"d_stat": 1}}, UnknownNameError, "Did you mean 'd_state'"),
         ({"hidden_size": 0}, ArgumentError, "hidden_size must be an integer of at least 1, got 0"),
         ({"num_layers": 0}, ArgumentError, "num_layers must be an integer of at least 1, got 0"),
+        ({"mixer": ["gru", "lru"]}, ArgumentError, "num_layers must be at least 2, the length"),
         ({"dropout": 1.5}, ArgumentError, r"dropout must be in \[0, 1\], got 1.5"),
         ({"proj_size": 4}, ArgumentError, r"proj_size must be in 0..3, below hidden_size, got 4"),
         ({"proj_size": "2"}, ArgumentTypeError, r"proj_size must be in 0..3, .* got '2'"),

@@ -209,6 +209,8 @@ def choose(
     n_layers: int,
     runs: Sequence[int] | None = None,
     ahead: Collection[str] = (),
+    *,
+    count_name: str = "n_layers",
 ) -> list[Choice]:
     """The mixer of each layer, from the first.
 
@@ -219,6 +221,7 @@ def choose(
         n_layers: layers there are.
         runs: of each layer the number of its run, between which no signal goes; None: one run.
         ahead: signals that the stack makes before its first layer.
+        count_name: of the argument that says how many layers there are, for the message.
 
     Raises:
         ArgumentError: more mixers than layers; what `pattern` refuses.
@@ -227,7 +230,7 @@ def choose(
     parts, by_label = pattern(mixer), options_of(mixer, options)
     if len(parts) > n_layers:
         raise ArgumentError(
-            f"{where}: n_layers must be at least {len(parts)}, the length of the pattern of "
+            f"{where}: {count_name} must be at least {len(parts)}, the length of the pattern of "
             f"mixers, got {n_layers}."
         )
     placed = [parts[layer % len(parts)] for layer in range(n_layers)]

@@ -161,7 +161,7 @@ class RNN(nn.Module):
         directions = 2 if bidirectional else 1
         width = directions * (proj_size or hidden_size)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        choices = choose("RNN", mixer, mixer_options, num_layers)
+        choices = choose("RNN", mixer, mixer_options, num_layers, count_name="num_layers")
         self.cells = nn.ModuleList(  # in the order of h_n
             Cell(
                 biased(choice, bias, directions),
