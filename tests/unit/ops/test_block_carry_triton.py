@@ -225,8 +225,8 @@ result = [counts(lambda t=t: calls.systems((2, t, 8, 4))) for t in (64, 1024)]
     assert few == many
     kernels, operators, kernels_both, operators_both = many
     assert (kernels, kernels_both) == (4, 7)
-    assert operators <= 9
-    assert operators_both <= 26
+    assert operators <= 10  # of which copies inside of products count
+    assert operators_both <= 29
 
 
 @needs_triton
@@ -237,7 +237,7 @@ offline.launch_uncompiled()
 result = [counts(lambda t=t: calls.layer("s4", (2, t, 8))) for t in (256, 512)]
 """)
     assert few == many
-    assert few[::2] == [4, 6]
+    assert few[::2] == [5, 9]
 
 
 @needs_triton
