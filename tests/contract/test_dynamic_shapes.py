@@ -186,6 +186,16 @@ def test_other_numbers_in_a_graph_are_noticed():
         check_dynamic("differs", differs, [{"x": randn(*s)} for s in SIZES], export=False)
 
 
+def test_other_numbers_of_a_module_are_noticed():
+    class Differs(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1.001 if torch.compiler.is_compiling() else 1)
+
+    calls = [{"x": randn(*s, 4)} for s in SIZES]
+    with pytest.raises(BrokenPropertyError, match=r"compiled.* of which a plain loop's own error"):
+        check_dynamic("differs", Differs(4, 3), calls, export=False)
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
 @pytest.mark.parametrize(
     "make",

@@ -54,14 +54,14 @@ def _joined(grads: Sequence[Tensor]) -> Tensor:
     if torch.is_grad_enabled() or not eager(*grads) or not _side_by_side(grads):
         return torch.cat(list(grads), -1)
     first = grads[0]
-    shape = (*first.shape[:-1], sum(x.shape[-1] for x in grads))
+    shape = (*first.shape[:-1], sum([x.shape[-1] for x in grads]))
     return first.as_strided(shape, first.stride(), first.storage_offset())
 
 
 def _side_by_side(tensors: Sequence[Tensor]) -> bool:
     """Whether all make one dense tensor along the last axis."""
     first = tensors[0]
-    dense = sum(x.shape[-1] for x in tensors)
+    dense = sum([x.shape[-1] for x in tensors])
     for size, stride in zip(first.shape[-2::-1], first.stride()[-2::-1], strict=True):
         if stride != dense:
             return False

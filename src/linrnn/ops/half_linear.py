@@ -1,6 +1,7 @@
 """`half_linear`: a linear map inside of autocast whose weight has its gradient in float32."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -39,9 +40,14 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         >>> half_linear(torch.ones(1, 2), torch.ones(3, 2))
         tensor([[2., 2., 2.]])
     """
-    if torch.is_grad_enabled() and _has_own_gradient(x, weight, bias):
-        (y,) = _PRODUCT(half_cast(x, torch.bfloat16), weight, bias)
-        return y
+    if torch.is_grad_enabled():
+        # asked here: most calls end at this, and a function of Python takes as long as a step
+        half = torch.bfloat16
+        by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
+        dtype = torch.float32 if by_autocast else half
+        if weight.dtype is dtype and _may_use_kernel(x, weight, bias, dtype):
+            (y,) = _PRODUCT(half_cast(x, half), weight, bias)
+            return y
     return F.linear(x, weight, bias)
 
 
@@ -61,14 +67,16 @@ def rounded_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
     return half_linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
-def rounded_as(x: Tensor, weight: Tensor) -> Tensor:
-    """A matrix in the dtype of ``x`` if this is bfloat16; a vector, or any other, as it is.
+def rounded_as(x: Tensor, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Matrices in the dtype of ``x`` if this is bfloat16; vectors, or all others, as they are.
 
     Example:
-        >>> rounded_as(torch.ones(1).bfloat16(), torch.ones(2, 2)).dtype
+        >>> rounded_as(torch.ones(1).bfloat16(), [torch.ones(2, 2)])[0].dtype
         torch.bfloat16
     """
-    return weight.to(x.dtype) if x.dtype is torch.bfloat16 and weight.ndim > 1 else weight
+    if x.dtype is not torch.bfloat16:
+        return weights
+    return [w.to(x.dtype) if w.ndim > 1 else w for w in weights]
 
 
 def half_outer_sum(left: Tensor, right: Tensor) -> Tensor:
@@ -149,13 +157,6 @@ class _Cast(torch.autograd.Function):
 
 
 _apply_cast = eager_apply(_Cast)
-
-
-def _has_own_gradient(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    half = torch.bfloat16
-    by_autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") is half
-    dtype = torch.float32 if by_autocast else half
-    return weight.dtype is dtype and _may_use_kernel(x, weight, bias, dtype)
 
 
 def _may_use_kernel(x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> bool:

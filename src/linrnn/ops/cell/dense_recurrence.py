@@ -417,7 +417,7 @@ def arguments(
     """
     cell = CELLS[kind]
     gates, extra = len(cell.inputs), len(cell.matrices) - len(cell.inputs)
-    weights = [weights[0], *[rounded_as(x, w) for w in weights[1:]]]
+    weights = [weights[0], *rounded_as(x, weights[1:])]
     W, U, *bias = weights[: len(weights) - extra]
     D = U.shape[0] // gates
     b = None if not bias else bias[0] + bias[1]
@@ -440,7 +440,7 @@ def arguments(
 def _stretch(
     x: Tensor, state: list[Tensor], weights: list[Tensor], kind: str
 ) -> tuple[Tensor, list[Tensor]]:
-    stored, x, weights = x.dtype, wide(x), [wide(rounded_as(x, w)) for w in weights]
+    stored, x, weights = x.dtype, wide(x), [wide(w) for w in rounded_as(x, weights)]
     if x.shape[1] == 1 and kind in ("gru", "lstm"):
         state = cell(x[:, 0], state, weights, kind)
         return state[0].clone()[:, None].to(stored), state  # so that neither is part of the other
