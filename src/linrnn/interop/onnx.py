@@ -112,6 +112,7 @@ def export_step(
     """
     require("onnxscript", "onnx")
     check_opset("export_step", opset)
+    _check_model("export_step", model)
     about = {"times": times, "tokenizer": tokenizer, "task": task}
     proto, record = _step_proto(model, batch_size, opset, [batch_size or "batch"], about)
     _write("export_step", path, proto, record)
@@ -145,7 +146,7 @@ def export_sequence(
     """
     require("onnxscript", "onnx")
     check_opset("export_sequence", opset)
-    check_streamable("export_sequence", model, growing=False)
+    _check_model("export_sequence", model)
     about = {"times": times, "tokenizer": tokenizer, "task": task}
     step, record = _step_proto(model, None, opset, ["batch", "time"], about)
     _write("export_sequence", path, over_time(step, last=pools(model), read=1 + times), record)
@@ -231,8 +232,6 @@ def _step_proto(
     about: Mapping[str, Any],
 ) -> tuple[Any, dict[str, Any]]:
     """One step as a protocol buffer, and its metadata."""
-    check_streamable("export_step", model, growing=False)
-    _check_dtype(model)
     graph, inputs = step_graph(model, batch_size, times=about["times"])
     y = model.step(inputs[0], model.init_state(len(inputs[0])))[0]
     start = model.init_state(batch_size or 1)
@@ -240,17 +239,18 @@ def _step_proto(
     return to_proto(graph, inputs, record, opset=opset, open_batch=batch_size is None), record
 
 
-def _check_dtype(model: Streamable) -> None:
-    """Raise `DTypeError` for weights with which onnxruntime cannot compute, at least on a CPU.
+def _check_model(where: str, model: Streamable) -> None:
+    """Raise unless a model can be streamed, of weights with which onnxruntime computes on a CPU.
 
     It has the sums and products of a `LinearModel` in float64.
     """
+    check_streamable(where, model, growing=False)
     if isinstance(model, LinearModel):
         return
     for name, weight in model.named_parameters():
         if weight.dtype in (torch.float64, torch.complex128, torch.bfloat16):
             raise DTypeError(
-                "export_step: the weights must be float32 or float16, since onnxruntime lacks "
+                f"{where}: the weights must be float32 or float16, since onnxruntime lacks "
                 f"operators of other dtypes, got {weight.dtype} of {name}. Pass model.float()."
             )
 

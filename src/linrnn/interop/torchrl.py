@@ -202,11 +202,9 @@ class RNNModule(TensorDictModuleBase):  # type: ignore[misc]
         names = [f"the entry {key!r}" for key in self.in_keys]
         for name, entry in zip(names, (x, state, start), strict=True):
             check_tensor("RNNModule", name, entry)
-        sizes = {"input_size": self.memory.input_size, "numbers": self.memory.numbers}
-        fixes = ("See input_size.", _REMADE)
-        for name, entry, (axis, size), fix in zip(
-            names, (x, state), sizes.items(), fixes, strict=False
-        ):
+        of_x = (names[0], x, "input_size", self.memory.input_size, "See input_size.")
+        of_state = (names[1], state, "numbers", self.memory.numbers, _REMADE)
+        for name, entry, axis, size, fix in (of_x, of_state):
             if entry.shape != (*batch, size):
                 shape = f"({', '.join(map(str, (*batch, f'{axis}={size}')))})"
                 raise ShapeError(

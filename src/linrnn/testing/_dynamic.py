@@ -17,7 +17,7 @@ from torch.utils._pytree import (
 )
 
 from linrnn.testing._mixer_runs import to_double
-from linrnn.testing._tolerance import BrokenPropertyError, check_close, check_true, difference
+from linrnn.testing._tolerance import BrokenPropertyError, check_agrees, check_true
 
 Call = dict[str, Any]
 """Arguments by name: tensors and trees of them."""
@@ -87,8 +87,8 @@ def _check_compiled(
     for call in calls:
         case = f"{what}, compiled, {_sizes(call)}"
         expected = _evaluate(function, function, call)
-        double = functools.partial(_in_double, function, call)
-        _same(case, _evaluate(compiled, function, call), expected, double)
+        actual = _evaluate(compiled, function, call)
+        _same(case, actual, expected, _in_double(function, call))
         frame_counts.append(graphs.frame_count)
         # the compiler may try a graph twice before it takes one
         check_true(f"{case}: compiled once more", frame_counts[0] == frame_counts[-1] > 0)
@@ -138,30 +138,27 @@ def _detached(x: Any) -> Any:
     return x.detach() if isinstance(x, Tensor) else x
 
 
-def _in_double(function: Callable[..., Any], call: Call) -> Any:
-    """`_evaluate` in float64; an empty tree where that is no matter of one module."""
+def _in_double(function: Callable[..., Any], call: Call) -> Callable[[], Any] | None:
+    """The leaves of `_evaluate` in float64, when called; None where that is no module's matter."""
     module = getattr(function, "__self__", function)
     if not isinstance(module, nn.Module):
-        return ()
-    double = copy.deepcopy(module).double()
-    run = double if module is function else getattr(double, function.__name__)
-    return _evaluate(run, run, tree_map_only(Tensor, to_double, call))
+        return None
+
+    def evaluate() -> Any:
+        double = copy.deepcopy(module).double()
+        run = double if module is function else getattr(double, function.__name__)
+        return tree_leaves(_evaluate(run, run, tree_map_only(Tensor, to_double, call)))
+
+    return evaluate
 
 
-def _same(what: str, got: Any, expected: Any, in_double: Callable[[], Any] = tuple) -> None:
-    """Every entry agrees; where sums cancel, up to the error of what is expected itself."""
+def _same(what: str, got: Any, expected: Any, double: Callable[[], Any] | None = None) -> None:
+    """Every entry agrees; ``double`` makes the leaves of what is expected in float64."""
     check_true(f"{what}: another tree", tree_flatten(got)[1] == tree_flatten(expected)[1])
-    truth: list[Any] = []
-    for i, (path, x) in enumerate(tree_flatten_with_path(got)[0]):
-        case, eager = f"{what}: {keystr(path)}", tree_leaves(expected)[i]
-        try:
-            check_close(case, x, eager, roundings=_ROUNDINGS)
-        except BrokenPropertyError:
-            truth = truth or tree_leaves(in_double())
-            if not truth:
-                raise
-            own = difference(eager, truth[i])
-            check_close(case, x, eager, loop_error=own, roundings=_ROUNDINGS)
+    truth = None if double is None else functools.cache(double)
+    entries = zip(tree_flatten_with_path(got)[0], tree_leaves(expected), strict=True)
+    for i, ((path, x), eager) in enumerate(entries):
+        check_agrees(f"{what}: {keystr(path)}", x, eager, truth, i, roundings=_ROUNDINGS)
 
 
 def _sizes(call: Call) -> str:

@@ -1,8 +1,9 @@
 """How far two results may differ: a small multiple of what rounding does to a plain loop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,6 +97,36 @@ def check_close(
             f"{what}: differs by {error:.3g} at a scale of {scale:.3g}; allowed {allowed:.3g}, "
             f"of which a plain loop's own error is {loop_error:.3g}"
         )
+
+
+def check_agrees(
+    what: str,
+    got: Tensor,
+    expected: Tensor,
+    others: Callable[[], Any] | None,
+    key: Any,
+    *,
+    roundings: float,
+) -> None:
+    """`check_close` of what rounds as well; where sums cancel, up to its own error.
+
+    Args:
+        what, got, roundings: as of `check_close`.
+        expected: the values of another form in the dtype of ``got``.
+        others: makes such values in float32 or float64, which say what error ``expected`` has
+            itself; None where nothing does.
+        key: of ``expected`` among them.
+    """
+    try:
+        check_close(what, got, expected, roundings=roundings)
+    except BrokenPropertyError:
+        if others is None:
+            raise
+        other = others()[key]
+        # of the less precise one; the error of the other is smaller by the ratio of their roundings
+        coarse = max(epsilon(expected.dtype), epsilon(other.dtype))
+        own = difference(other, expected) * epsilon(expected.dtype) / coarse if coarse else 0.0
+        check_close(what, got, expected, loop_error=own, roundings=roundings)
 
 
 def _note(what: str, error: float, allowed: float) -> None:
