@@ -111,7 +111,7 @@ class ABC(Mixer):
         return {**slots, "log_norm": log_norm, **({"position": integer()} if self.rotary else {})}
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        q, k, v, s = (wide(z) for z in self.heads(x))  # (B, T, H, K, K, V or slots)
+        q, k, v, s = (wide(z) for z in self.heads(x))  # (B, T, H, K or V or slots)
         more = {}
         if self.rotary:
             position = positions(state["position"], x.shape[1], reset)

@@ -92,6 +92,7 @@ class AGaLiTe(GatedFeatures):
             )
             s, last_s = linear_scan(key_decay, w.k, state["s"], reset=reset)
             read = torch.einsum("bthrk,bthk->bthr", k, w.q)  # (B, T, H, r)
+            # (B, T, H, d_head), (B, T, H, 1)
             o, weight = torch.einsum("bthr,bthrv->bthv", read, v), (s * w.q).sum(-1, keepdim=True)
             if self.waves == "paper":
                 o = 2 / self.r * o / (weight + self.eps)

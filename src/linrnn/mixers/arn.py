@@ -118,7 +118,7 @@ class ARN(Mixer):
         x = x.to(self.bias_ih.dtype)
         names = CELLS[self.cell].states
         k, v = (wide(part) for part in self.heads(x))
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)  # (B, S, H, K) each
         weights = [wide(w) for w in (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)]
         with without_autocast(x.device):
             y, *last = attentive_recurrence(
@@ -131,7 +131,7 @@ class ARN(Mixer):
                 weights,
             )
         if self.gate is not None:
-            lam = wide(self.gate(torch.cat([x, y.to(x.dtype)], -1))).sigmoid()
+            lam = wide(self.gate(torch.cat([x, y.to(x.dtype)], -1))).sigmoid()  # (B, T, d_model)
             y = torch.lerp(y, wide(x), lam)
         cell_state = dict(zip(names, last, strict=True))
         return y, {**cell_state, **cache_of(k, v, position, reset, None)}

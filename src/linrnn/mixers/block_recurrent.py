@@ -247,7 +247,7 @@ def _by_place(bias: Tensor, age: Tensor, number: Tensor, step: Tensor) -> Tensor
 
 def _read(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Softmax attention (B, H, Q, K) with a bias (B or 1, H, Q, S)."""
-    scores = q @ k.mT
+    scores = q @ k.mT  # (B, H, T, S)
     if bias is not None:
         alone = eager(scores, bias)
         scores = scores.add_(bias) if alone else scores + bias

@@ -162,7 +162,7 @@ class BlockState(SegmentMixer):
             e = e[:, None]
         else:
             e, last = self.layer(inputs, state["ssm"], reset=reset)
-        y, state = super()._read(torch.cat([x, e], -1), state, reset)
+        y, state = super()._read(torch.cat([x, e], -1), state, reset)  # y: (B, T, d_model)
         return y, {**state, "ssm": last}
 
     def tokens(self, x: Tensor, position: Tensor) -> tuple[Tensors, Tensors]:

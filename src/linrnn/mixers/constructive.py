@@ -105,7 +105,7 @@ class Constructive(Mixer):
         x = x.to(self.out_proj.weight.dtype)
         features, states = [x], []
         for s, stage in enumerate(self.stages):
-            h, last = stage(torch.cat(features, -1), state[s], reset=reset)
+            h, last = stage(torch.cat(features, -1), state[s], reset=reset)  # (B, T, units)
             features.append(torch.where(self.grown > s, h, 0))
             states.append(last)
-        return self.out_proj(torch.cat(features[1:], -1)), states
+        return self.out_proj(torch.cat(features[1:], -1)), states  # (B, T, d_model)

@@ -107,6 +107,7 @@ class CTFWP(Mixer):
             if self.rule == "hebb":
                 o, S = outer_scan(q, z * k, v, None, state, reset=reset)
             elif self.rule == "delta":
+                # (B, T, H, V), (B, H, K, V)
                 o, S = delta_scan(q, k, v, _rate(z, k).squeeze(-1), None, state, reset=reset)
             else:
                 o, S = _oja(q, k, v, _rate(z, v), state, reset)

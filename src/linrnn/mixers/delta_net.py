@@ -152,6 +152,7 @@ class DeltaNet(ConvDelta):
             return super()._read(x, state, reset)
         q, k, v, beta = (wide(z) for z in self.heads(x))
         q, k = self._features(q), self._features(k)
+        # beta: (B, T, H)
         beta, scale = self.beta_max * beta.squeeze(-1).sigmoid(), self.d_key**-0.5
         with without_autocast(x.device):
             o, S = delta_scan(q, k, v, beta, None, state["memory"], scale=scale, reset=reset)

@@ -95,7 +95,7 @@ class DeltaRNN(Mixer):
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
         o, memory, second = self._first(x_t[:, None], state["memory"], None)
-        o, k, v, beta = (part.squeeze(1) for part in (o, *second))
+        o, k, v, beta = (part.squeeze(1) for part in (o, *second))  # (B, H, channels) each
         with without_autocast(x_t.device):
             states = asked_step(o, k, v, beta, state["recurrent"], state["read"])
         return self._answer(states[1], x_t, (memory, *states))

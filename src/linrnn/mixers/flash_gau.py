@@ -91,8 +91,9 @@ class FlashGAU(GatedUnit):
         position = positions(state["position"], x.shape[1], reset)
         r, v, (q, k, q_far, k_far) = self._project_in(x, position)
         earlier, sums = self._earlier(q_far, k_far, v, position, state, reset)
+        # (B, S, d_key), (B, S, d_inner)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
-        mixed = self._attend(q, k, v, position % self.chunk) + earlier
+        mixed = self._attend(q, k, v, position % self.chunk) + earlier  # (B, T, d_inner)
         last = cache_of(k, v, position, reset, self.chunk)
         return self._project_out(r, mixed), {**last, **sums}
 

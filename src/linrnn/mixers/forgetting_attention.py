@@ -158,8 +158,9 @@ class ForgettingAttention(Mixer):
             if self.shift:
                 k, v, more["before"] = self._shifted(x, k, v, state["before"], reset)
             if self.qk_norm:
-                q, k = self.q_norm(q).view_as(q), self.k_norm(k).view_as(k)
+                q, k = self.q_norm(q).view_as(q), self.k_norm(k).view_as(k)  # (B, T, H, K) each
             q, k = (rotate_first(z, self.d_rotary, position, self.base) for z in (q, k))
+            # (B, S, H, K), (B, S, H, K), (B, S, H)
             k, v, g = (torch.cat([state[name], z], 1) for name, z in (("k", k), ("v", v), ("g", g)))
             o = self._attend(q, k, v, g, position)  # (B, T, H, d_head)
         last = cache_of(k, v, position, reset, self.window)

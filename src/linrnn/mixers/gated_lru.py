@@ -177,6 +177,6 @@ class GatedLRU(Mixer):
             step = turning_gated_lru if dt is None else timed_turning_gated_lru
             inputs = dict(zip(("re", "im"), parts(wide(m) * wide(x), 2), strict=True))
         y, last = self.learned.scan(self, step, {"h": h}, reset, **inputs, lam=lam)
-        y = torch.cat(y, -1) if self.theta is not None else y
+        y = torch.cat(y, -1) if self.theta is not None else y  # (B, T, d_model)
         m, x = parts(self.out_gates(y.to(self.out_gates.weight.dtype)), 2)
         return self.out_proj(m * x), last["h"]

@@ -107,7 +107,7 @@ class GateLoop(Mixer):
         log_a, phase = self._transition(x)
         with without_autocast(x.device):
             o, memory = _turning(q, k, v, log_a, phase, state["memory"], reset)
-        return self.out(o.flatten(-2).unsqueeze(-2), x), {"memory": memory}
+        return self.out(o.flatten(-2).unsqueeze(-2), x), {"memory": memory}  # (B, T, d_model)
 
     def _transition(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithm of the modulus, and phase, of every a_t: (B, T, H, d_head or 1)."""
@@ -125,7 +125,7 @@ def _turning(
     q: Tensor, k: Tensor, v: Tensor, log_a: Tensor, phase: Tensor, S: Tensor, reset: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """A real scan of twice the width, in a frame that turns with the memory."""
-    total, _ = phases(phase, reset)  # (B, T, H, N), and N is 1 of a head
+    total, _ = phases(phase, reset)  # (B, T, H, N) or (B, H, N), and N is 1 of a head
     cos, sin = total.cos().to(q.dtype), total.sin().to(q.dtype)
     q, k = (torch.cat([z * cos, -z * sin], -1) for z in (q, k))  # (B, T, H, 2 d_head)
     if v.shape[-1] == 1:  # no matrices, but two numbers a head

@@ -113,6 +113,7 @@ class GAU(GatedUnit):
         check_cache("GAU", state)
         position = positions(state["position"], x.shape[1], reset)
         r, v, (q, k) = self._project_in(x, position)
+        # (B, S, d_key), (B, S, d_inner)
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         mixed = self._attend(q, k, v, sight)

@@ -97,7 +97,7 @@ class GSA(Mixer):
         return slots_spec(self.n_heads, self.slots, self.d_key, self.d_value)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        q, k, v, f = (wide(z) for z in self.heads(x))  # (B, T, H, K, K, V or slots)
+        q, k, v, f = (wide(z) for z in self.heads(x))  # (B, T, H, K or V or slots)
         q, k, v = F.silu(q), F.silu(k), F.silu(v)
         g = log_sigmoid(f, 1 / self.tau)
         write = -torch.expm1(g)

@@ -144,7 +144,9 @@ class H3(Mixer):
             s = self._shift(k, past, reset) + self.D_k * k
             mask, dt = self._each(reset), self._each(dt)
             last: Any
+            # (B, T, outer), (B, outer, N)
             z, last = self.diag(self._outer(s, v), h.flatten(0, 1), reset=mask, dt=dt)
+            # (B, T, d_model), (B, d_head, ..., N)
             y, last = self._contract(q, z), last.view(h.shape)
         return self._project_out(y), {"shift": last_inputs(k, past, reset), "diag": last}
 
@@ -158,7 +160,9 @@ class H3(Mixer):
             s = (window * self.shift.weight.t()).sum(1) + self.D_k * k
             last: Any
             outer = self._outer(s[:, None], v[:, None])[:, 0]
+            # (B, outer), (B, outer, N)
             z, last = self.diag.step(outer, h.flatten(0, 1), dt=self._each(dt))
+            # (B, d_model), (B, d_head, ..., N)
             y, last = self._contract(q[:, None], z[:, None])[:, 0], last.view(h.shape)
         return self._project_out(y), {"shift": window[:, 1:], "diag": last}
 

@@ -165,6 +165,7 @@ class HGRN(Mixer):
         o, g = torch.cat(y, -1), self.gate_proj(x)  # (B, T, 2 d_state)
         if o.shape[1] > 1 and has_gpu_kernel(o):
             first = self.gate != "sigmoid"
+            # (B, T, d_model)
             o = self.out_norm.gated(o.unsqueeze(-2), g, gate=self.gate, norm_first=first)
         elif self.gate == "sigmoid":
             o = self.out_norm((torch.sigmoid(g) * o).unsqueeze(-2))  # (B, T, 2 d_state)

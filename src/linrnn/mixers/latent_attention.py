@@ -163,15 +163,17 @@ class LatentAttention(Mixer):
         position = positions(state["position"], x.shape[1], reset)
         u = x.to(self.kv_down.weight.dtype)
         q, at_place = self._queries(u, position)  # (B, T, H, d_head), (B, T, H, d_rotary)
+        # (B, T, rank), (B, T, d_rotary)
         c, r = wide(self.kv_down(u)).split([self.rank, self.d_rotary], -1)
         c, r = self._normed(self.kv_norm, c), self._turned(r, position)
+        # (B, S, rank), (B, S, d_rotary)
         c, r = torch.cat([state["v"], c], 1), torch.cat([state["k"], r], 1)
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         attention = self._one if x.shape[1] == 1 else self._many
         o = attention(q, at_place, c, r, sight)
         if self.g_proj is not None:
             o = o * wide(self.g_proj(u)).sigmoid()[..., None].to(o.dtype)
-        y = self.o_proj(o.flatten(2).to(u.dtype))
+        y = self.o_proj(o.flatten(2).to(u.dtype))  # (B, T, d_model)
         return y, cache_of(r, c, position, reset, self.window)
 
     def _queries(self, u: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:

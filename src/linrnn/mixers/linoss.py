@@ -146,11 +146,13 @@ class LinOSS(Mixer):
             return self._project_out(places, x), after
         with without_autocast(x.device):
             A, gain = self._transition(dt)  # (d_state, 2, 2), (d_state, 2)
-            A = A.unsqueeze(-3).expand(*A.shape[:-2], 2, 2, 2)  # of Re and of Im alike
+            # (..., d_state, 2, 2, 2), of Re and of Im alike
+            A = A.unsqueeze(-3).expand(*A.shape[:-2], 2, 2, 2)
             b = drive.unsqueeze(-1) * gain.unsqueeze(-2)  # (B, T, P, 2, 2)
+            # (B, d_state, 2, 2)
             start = torch.stack([torch.view_as_real(state[name]) for name in ("z", "x")], -1)
             h, last = block_scan(A, b, start, reset=reset)
-        z, place = (torch.complex(*part.unbind(-1)) for part in last.unbind(-1))
+        z, place = (torch.complex(*part.unbind(-1)) for part in last.unbind(-1))  # (B, N) each
         return self._project_out(h[..., 1], x), {"z": z, "x": place}
 
     def _step(self, x_t: Tensor, state: Any, dt: Tensor | None) -> tuple[Tensor, Any]:
@@ -184,12 +186,12 @@ class LinOSS(Mixer):
     def _project_in(self, x: Tensor) -> Tensor:
         """``B u``, (..., P, 2)."""
         B: Tensor = self.B
-        drive = wide(half_linear(x.to(B.dtype), B.flatten(0, 1)))  # (B, T, 2 d_state)
+        drive = wide(half_linear(x.to(B.dtype), B.flatten(0, 1)))  # (..., 2 d_state)
         return drive.view(*drive.shape[:-1], self.d_state, 2)
 
     def _project_out(self, h: Tensor, x: Tensor) -> Tensor:
         """``Re(C x) + D * u``, as one real product."""
-        y = half_linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))  # (B, T, d_model)
+        y = half_linear(h.flatten(-2).to(self.C.dtype), self.C.flatten(1))  # (..., d_model)
         out: Tensor = self.D * x + y
         return out
 

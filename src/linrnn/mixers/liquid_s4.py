@@ -159,4 +159,5 @@ class LiquidS4(Mixer):
             added = power.to(h.dtype) * product[..., None]
             y = y + (system.c.to(h.dtype) * added).real.sum(-1)
             h = h + added if self.kernel == "kb" else h
+        # past: (B, lag, d_model)
         return y, {"h": h, "past": torch.cat([past[:, 1:], u[:, None]], 1)}

@@ -222,7 +222,7 @@ class LMU(Mixer):
                 y, last = self._cell(w, u, a, b, state, reset)
             else:
                 m = self._window(w, a, b, state["m"], reset)
-                y = torch.tanh(u + F.linear(m.flatten(2), wide(self.W_m)))
+                y = torch.tanh(u + F.linear(m.flatten(2), wide(self.W_m)))  # (B, T, d_state)
                 last = {"m": m[:, -1]}
         out: Tensor = self.out_proj(y.to(self.E_x.dtype))
         return out, last

@@ -207,6 +207,7 @@ class LRU(Mixer):
         self, x: Tensor, h0: Tensor, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         if self.form == "scan":
+            # C: (d_model, 2 d_state)
             maps = self._input_matrix(), self._transition(dt), h0, self.C.flatten(1), self.D
             return skipped_pair_scan(x, *maps, reset)
         b = self._project_in(x)  # (B, T, N, 2)
@@ -219,6 +220,7 @@ class LRU(Mixer):
     def _step(self, x_t: Tensor, h: Tensor, dt: Tensor | None) -> tuple[Tensor, Tensor]:
         B: Tensor = self.B
         # methods written in C++, for Python's share of a step is large: not unflatten, not [None]
+        # (B, d_state, 2)
         b = wide(F.linear(x_t.to(B.dtype), B.flatten(0, 1))).view(x_t.shape[0], self.d_state, 2)
         gamma_log = self.gamma_log
         if gamma_log is not None:

@@ -86,7 +86,7 @@ class LSLSTM(Gated):
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         v, u = self._blocks(self.surrogate, x)
         s, first = self.learned.scan(self, pooled, {"s": state["s"]}, reset, z=v, f=u)
-        joined = torch.cat([s, x.to(s.dtype)], -1)
+        joined = torch.cat([s, x.to(s.dtype)], -1)  # (B, T, width)
         names = "zfo" if refines(self.gates) else "zfoi"
         inputs = dict(zip(names, self._gates(self.in_proj, joined), strict=True))
         cell = pooled_fo if refines(self.gates) else pooled_ifo

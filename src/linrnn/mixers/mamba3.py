@@ -175,6 +175,7 @@ class Mamba3(Mixer):
         }
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
+        # (B, T, width) each
         z, *parts = self.in_proj(x.to(self.in_proj.weight.dtype)).split(self.widths, -1)
         s, B, C, dt, a, trapezoid, theta = map(wide, parts)
         s = s.unflatten(-1, (self.n_heads, -1))  # (B, T, H, d_head)
@@ -188,6 +189,7 @@ class Mamba3(Mixer):
         with without_autocast(x.device):
             step = pi * theta.tanh().unsqueeze(-2) * dt.unsqueeze(-1)  # (B, T, H, pairs)
             cos, sin = turns(step, state, reset)
+            # (B, T, H, pairs) or (B, T, 1, H, pairs)
             of_rows = [part if rows[0] is None else part.unsqueeze(2) for part in (cos, sin)]
             B, C = turned(B, *of_rows), turned(C, *of_rows)
             g = -f.clamp(min=self.decay_floor) * dt

@@ -122,6 +122,7 @@ class MLSTMLarge(Mixer):
         i, f = (
             cap * (wide(gate(x)) / cap).tanh() for gate in (self.igate_preact, self.fgate_preact)
         )
+        # (B, T, H, K or V)
         q, k, v = (wide(z(x)).unflatten(-1, (self.n_heads, -1)) for z in (self.q, self.k, self.v))
         h, state = read_memory(q, k, v, i, f, state, reset, **self._gating)
         gate = self.ogate_preact(x).sigmoid()

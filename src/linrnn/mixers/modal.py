@@ -145,7 +145,7 @@ class Modal(Mixer):
                 a, c = self._between(dt, h.dtype)
                 pushed = u[..., None].to(h.dtype).expand(a.shape)  # (B, T, D, N)
                 states, last = linear_scan(a, pushed, h, reset=reset)
-                previous = torch.cat([h[:, None], states[:, :-1]], 1)
+                previous = torch.cat([h[:, None], states[:, :-1]], 1)  # (B, T, D, N)
                 y = _outputs(c, previous)
             if reset is not None:
                 y = torch.where(reset[..., None], 0, y)

@@ -160,17 +160,21 @@ class MoM(Mixer):
             weights = self._weights(x)
         parts, beta, g = self._seen(x)
         past = state["conv"].to(parts[0].dtype)
+        # (B, maps, T)
         route = Route(weights.transpose(1, 2) != 0, reset)  # a step of NaN spoils all
         rows = torch.cat([route.gather(z) for z in parts], -1)  # (B count, rows, channels)
-        c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)
+        c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)  # (R, S, channels)
+        # (R, S, H K), (R, S, H K), (R, S, H V)
         q, k, v = wide(c).split([H * K, H * K, H * V], -1)
+        # (R, S, H, K), (R, S, H, K), (R, S, H, V)
         q, k, v = q.unflatten(-1, (H, K)), k.unflatten(-1, (H, K)), v.unflatten(-1, (H, V))
         q, k, beta, g = l2_normalise(q), l2_normalise(k), route.gather(beta), route.gather(g)
-        start, scale = state["memory"].flatten(0, 1), K**-0.5
+        start, scale = state["memory"].flatten(0, 1), K**-0.5  # start: (R, H, K, V)
         with without_autocast(x.device):
             o, memory = delta_scan(q, k, v, beta, g, start, scale=scale, reset=route.reset)
+            # (B, maps, T, H V)
             o = route.scatter(o.flatten(2)) * weights.transpose(1, 2)[..., None]
-        y = self.out(o.sum(1).unflatten(-1, (H, V)), x)
+        y = self.out(o.sum(1).unflatten(-1, (H, V)), x)  # (B, T, d_model)
         return y, {"memory": route.last(memory), "conv": wide(route.last_rows(rows, past))}
 
 

@@ -175,5 +175,5 @@ class MomentumDeltaNet(ConvDelta):
 
     def _step(self, x_t: Tensor, state: Any) -> tuple[Tensor, Any]:
         recall = partial(self._recall, scan=momentum_step)
-        y, state = self._around(recall, x_t.unsqueeze(1), state, None)
-        return y.squeeze(1), state
+        y, state = self._around(recall, x_t.unsqueeze(1), state, None)  # (B, 1, d_model)
+        return y.squeeze(1), state  # (B, d_model)

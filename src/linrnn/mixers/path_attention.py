@@ -144,17 +144,19 @@ class PathAttention(Mixer):
         if self.f_proj is not None:
             g = F.logsigmoid(wide(self.f_proj(x.to(self.f_proj.weight.dtype))))  # (B, T, H)
             g = g * self.d_head**-0.5 if self.scale_gates else g
-            g = torch.cat([state["g"], g], 1)
+            g = torch.cat([state["g"], g], 1)  # (B, S, H)
         with without_autocast(x.device):
             if self.q_norm is not None and self.k_norm is not None:
+                # (B, T, H, K), (B, S, H, K)
                 q, k = self.q_norm(q).view_as(q), self.k_norm(k).view_as(k)
-            v = torch.cat([state["v"], v], 1)
+            v = torch.cat([state["v"], v], 1)  # (B, S, H, K)
             sight = position if self.window is None else position.clamp(max=self.window - 1)
             read = self._one if x.shape[1] == 1 else self._many
             o, k = read(q, state["k"], k, u, v, g, sight)
         last = cache_of(k, v, position, reset, self.window)
         if g is not None:
             last["g"] = remember(g, position[:, -1], reset, self.window)
+        # (B, T, d_model)
         return self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype)), {**last, "conv": past}
 
     def _reflections(self, x: Tensor, past: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:

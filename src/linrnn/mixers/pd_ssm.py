@@ -125,12 +125,13 @@ class PDSSM(Mixer):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         begins = (state["begun"] == 0).unsqueeze(1)  # (B, 1)
-        begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)
+        begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)  # (B, T)
         begins = begins if reset is None else begins | reset  # (B, T)
         scale, b = self._inputs(x)  # (B, T, N)
         with without_autocast(x.device):
             M = self._choices(x)  # (B, T, N, N)
             places = self._places(M)  # (B, T, N)
+            # (B, T, N)
             b = b + torch.where(begins.unsqueeze(-1), self._first_moved(scale, places), 0)
             if torch.is_grad_enabled():
                 b = b + self._through(M, scale, places, b, state["h"], begins)
@@ -143,7 +144,7 @@ class PDSSM(Mixer):
         scale, b = self._inputs(x_t)  # (B, N)
         with without_autocast(x_t.device):
             P = self._one_hot(self._choices(x_t)).to(scale.real.dtype)
-            begins = (state["begun"] == 0).unsqueeze(-1)
+            begins = (state["begun"] == 0).unsqueeze(-1)  # (B, 1)
             h = torch.where(begins, self._unit(scale), state["h"])
             h = self._product(P, scale, h) + b
         return self._project_out(h, x_t), {"h": h, "begun": torch.ones_like(state["begun"])}

@@ -133,12 +133,13 @@ class RTransformer(Mixer):
                 z = z + _windows(self.cell, rnn, u, past, position)
                 u = shift + gain * head_norm(z, "layer", 1e-6)
         q, k, v = (wide(part) for part in self.heads(u))
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)  # (B, S, H, K) each
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         with without_autocast(x.device):
             o = attend("softmax", q, k, v, sight, window=self.window, whole=False)
-        y = z - x + wide(self.o_proj(o.flatten(2).to(dtype)))
+        y = z - x + wide(self.o_proj(o.flatten(2).to(dtype)))  # (B, T, d_model)
         cache = cache_of(k, v, position, reset, self.window)
+        # inputs: (B, layers, steps, d_model)
         return y, {"inputs": torch.stack(layer_inputs, 1), **cache}
 
 

@@ -131,21 +131,23 @@ class RecurrentPosition(Mixer):
         check_cache("RecurrentPosition", state)
         position, dtype = positions(state["position"], x.shape[1], reset), self.bias.dtype
         x = wide(x.to(dtype))
+        # (B, T, d_plain), (B, T, d_recurrent)
         p, s = x.split([self.d_model - self.d_recurrent, self.d_recurrent], -1)
         p = p + _waves(position, p)
         with without_autocast(x.device):
             u = F.linear(s, wide(self.weight_ih), wide(self.bias))
             W, start = wide(self.weight_hh), (state["r"],)
             r, last = cell_scan(CELLS["tanh"], x=u, W=W, state=start, reset=reset)
+        # (B, T, heads, K) each
         parts = [self.maps(p if self.recurrent_maps else torch.cat([p, r], -1))]
         if self.recurrent_maps is not None:
             parts.append(self.recurrent_maps(r))
-        q, k, v = (wide(torch.cat(z, 2)) for z in zip(*parts, strict=True))
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        q, k, v = (wide(torch.cat(z, 2)) for z in zip(*parts, strict=True))  # (B, T, H, K) each
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)  # (B, S, H, K) each
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         with without_autocast(x.device):
             o = attend("softmax", q, k, v, sight, window=self.window, whole=False)
-        y = torch.cat([p, r], -1) - x + wide(self.o_proj(o.flatten(2).to(dtype)))
+        y = torch.cat([p, r], -1) - x + wide(self.o_proj(o.flatten(2).to(dtype)))  # (B, T, d_model)
         return y, {"r": last, **cache_of(k, v, position, reset, self.window)}
 
 

@@ -115,7 +115,9 @@ class RGLRU(Mixer):
         for name, gate in (("r", self.r_gate), ("i", self.i_gate)):
             bias = gate.bias
             assert bias is not None
+            # bias: (d_state,)
             inputs |= {name: gate.product(u), f"{name}_bias": wide(bias.flatten())}
+        # (B, d_state)
         first = (state["position"] == 0)[:, None].expand_as(state["h"]).to(state["h"].dtype)
         start = state["h"], first
         y, (h, _) = cell_scan(rg_lru, **inputs, state=start, reset=reset)

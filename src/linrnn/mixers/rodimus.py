@@ -106,7 +106,7 @@ class Rodimus(Mixer):
         u, z = self.in_proj(x.to(dtype)).chunk(2, -1)  # (B, T, d_inner)
         c, past = self.conv1d(u, state["conv"], reset)
         q, k = wide(self.qk_proj(c)).chunk(2, -1)  # (B, T, d_state)
-        e, tau = wide(self.gates(c)).chunk(2, -1)
+        e, tau = wide(self.gates(c)).chunk(2, -1)  # (B, T, d_state) each
         e, tau = F.softplus(e), tau.sigmoid()
         v = wide(self.value_gate(u)).sigmoid() * wide(u)
         k = l2_normalise(k, 1e-24) * (e.clamp(min=torch.finfo(e.dtype).tiny).log() * tau).exp()

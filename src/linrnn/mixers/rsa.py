@@ -147,6 +147,7 @@ class RSA(Mixer):
         check_cache("RSA", state)
         position = positions(state["position"], x.shape[1], reset)
         q, k, v = (wide(part) for part in self.heads(x))
+        # (B, S, H, K) each
         keys, values = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         last = cache_of(keys, values, position, reset, self.window)
         sight = position if self.window is None else position.clamp(max=self.window - 1)
@@ -154,6 +155,7 @@ class RSA(Mixer):
         with without_autocast(x.device):
             o = attend("softmax", q, keys, values, sight, window=self.window, whole=False)
             r, sums = self._recurrences(v, state, position, reset)
+        # (B, T, d_model)
         y = self.o_proj(((1 - gate) * o + gate * r).flatten(2).to(self.o_proj.weight.dtype))
         return y, {**last, **sums}
 

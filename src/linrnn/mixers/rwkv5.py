@@ -95,7 +95,7 @@ class RWKV5(MatrixRWKV):
         self._reset_maps(self.gate)
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
-        mu = 1 - torch.stack([self.mu_r, self.mu_k, self.mu_v, self.mu_g])
+        mu = 1 - torch.stack([self.mu_r, self.mu_k, self.mu_v, self.mu_g])  # (4, d_model)
         r, k, v, g = self._mixes(x, state, reset, mu)  # (B, T, d_model) each
         r, k, v = self._heads(self.receptance(r), self.key(k), self.value(v))
         with without_autocast(x.device):

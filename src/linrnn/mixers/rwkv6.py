@@ -114,7 +114,8 @@ class RWKV6(MatrixRWKV):
 
     def _read(self, x: Tensor, state: Any, reset: Tensor | None) -> tuple[Tensor, Any]:
         (to_move,) = self._mixes(x, state, reset, self.mu_x[None])
-        low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))
+        low_rank = self.mix_down(to_move).tanh().unflatten(-1, (len(MIXES), -1))  # (B, T, 5, rank)
+        # (5, B, T, d_model)
         moved = torch.einsum("btir,ird->itbd", low_rank, self.mix_up).transpose(1, 2)
         w, k, v, r, g = self._mixes(x, state, reset, self.mu, moved)  # (B, T, d_model) each
         d = log_decays(self.decay(w), self.time_decay, LARGEST_LOG)  # (B, T, d_model)

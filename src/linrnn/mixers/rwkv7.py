@@ -176,6 +176,7 @@ class RWKV7(MatrixRWKV):
             k, a, b, decay = low_rank_keys(*keys, self.k_k, self.k_a, **options)
             heads = self._heads(r, k, v.to(r.dtype), decay, a, b)  # (B, T, H, d_head) each
             o, memory = _recall(heads, state["memory"], reset)
+        # (B, T, d_model)
         y = self._out(self._gated(o, self.gate(g), "none", (r, k, v, self.r_k.flatten())))
         return y, {"memory": memory, "shift": last_inputs(x, state["shift"], reset)}, outgoing
 

@@ -123,7 +123,7 @@ class SliceCDE(Mixer):
         self, x: Tensor, state: Any, reset: Tensor | None, dt: Tensor | None
     ) -> tuple[Tensor, Any]:
         begins = (state["begun"] == 0).unsqueeze(1)  # (B, 1)
-        begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)
+        begins = torch.cat([begins, torch.zeros_like(x[:, 1:, 0], dtype=torch.bool)], 1)  # (B, T)
         begins = begins if reset is None else begins | reset  # (B, T)
         first = wide(self.first(x.to(self.first.weight.dtype)))
         b = torch.where(begins.unsqueeze(-1), first, 0)  # (B, T, d_model)

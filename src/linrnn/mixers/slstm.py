@@ -168,8 +168,10 @@ class SLSTM(Mixer):
             c, past["conv"] = self.conv1d(x, state["conv"], reset)  # and SiLU
         inputs: dict[str, Any] = {"i": self.i_gate(c), "f": self.f_gate(c)}
         inputs |= {"z": self.z_gate(x), "o": self.o_gate(x)}
+        # (H, d_head, d_head) each
         inputs |= zip(("Ri", "Rf", "Rz", "Ro"), wide(self.R).unbind(), strict=True)
         start = state["h"], state["mean"], state["log_norm"]
         y, last = cell_scan(CELLS[self.forget], **inputs, state=start, reset=reset)
         final = dict(zip(("h", "mean", "log_norm"), last, strict=True))
+        # (B, T, d_model)
         return self.outnorm(wide(y).unflatten(-1, (self.n_heads, -1))), {**final, **past}

@@ -123,7 +123,7 @@ class StickBreaking(Mixer):
         check_cache("StickBreaking", state)
         position = positions(state["position"], x.shape[1], reset)
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)  # (B, S, H, K) each
         sight = position if self.window is None else position.clamp(max=self.window - 1)
         kind = "stick_breaking_current" if self.current else "stick_breaking"
         with without_autocast(x.device):
@@ -131,9 +131,9 @@ class StickBreaking(Mixer):
                 o = attend(kind, q, k, v, sight, window=self.window, whole=False)
             else:  # a value of 1 reads how much of the stick was taken
                 ones = torch.ones_like(v[..., :1])
-                read = torch.cat([v, ones], -1)
+                read = torch.cat([v, ones], -1)  # (B, S, H, 2 K)
                 o = attend(kind, q, k, read, sight, window=self.window, whole=False)
                 o = o[..., :-1] + (1 - o[..., -1:]) * wide(self.b)
             o = head_norm(o, self.norm, 1e-5)
-        y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))
+        y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))  # (B, T, d_model)
         return y, cache_of(k, v, position, reset, self.window)

@@ -96,14 +96,15 @@ class TransformerXL(Mixer):
         check_cache("TransformerXL", state)
         position = positions(state["position"], x.shape[1], reset)
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, K)
-        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
+        k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)  # (B, S, H, K) each
         first = (position - position % self.segment - self.memory).clamp(min=0)
         sight, window = position - first, self.memory + self.segment
         near, p = self.place.queries(q)
         if x.shape[1] == 1:  # for which keys of all distances would cost more than all else
             kind, q, far = "softmax", near, distance_scores(p, self.place.weight(q), window)
         else:
+            # q: (B, T, H, 2 K)
             kind, q, far = "relative", torch.cat([near, p], -1), self.place.distances(window, q)
         o = attend(kind, q, k, v, sight, window=window, whole=False, far=far)
-        y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))
+        y = self.o_proj(o.flatten(2).to(self.o_proj.weight.dtype))  # (B, T, d_model)
         return y, cache_of(k, v, position, reset, window)

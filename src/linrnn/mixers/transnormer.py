@@ -142,11 +142,12 @@ class TransNormer(KernelAttention):
         size = self.block_size
         sight = positions(state["position"], x.shape[1], reset) % size
         q, k, v = (wide(z) for z in self.heads(x))  # (B, T, H, d_head)
+        # (B, S, H, d_head) each
         k, v = torch.cat([state["k"], k], 1), torch.cat([state["v"], v], 1)
         kind = "relu" if self.variant == "T1" else "softmax"
         with without_autocast(x.device):
             o = attend(kind, q, k, v, sight, window=size, whole=False)
-            o = self._read_out(o) if self._normed else o.flatten(2)
+            o = self._read_out(o) if self._normed else o.flatten(2)  # (B, T, H V)
         n_visible, first = (sight[:, -1] + 1) % size, k.shape[1] - (size - 1)  # by the next step
         cache = {
             "k": in_sight(k[:, first:], n_visible - 1),
@@ -157,6 +158,7 @@ class TransNormer(KernelAttention):
 
     def _read_out(self, o: Tensor) -> Tensor:
         """(B, T, all heads), normed."""
+        # (B, T, H V), (H V,)
         o, gain = o.flatten(2), None if self.gain is None else wide(self.gain)
         if self.norm == "rms":
             return F.rms_norm(o, o.shape[-1:], gain, self.norm_eps)

@@ -112,7 +112,7 @@ class UnitaryRNN(Mixer):
             u = torch.complex(u[..., 0, :], u[..., 1, :])
             inputs = {"u": u, "b": wide(self.b), "W": self.transition()}
             y, last = scan(_CELLS, inputs, h, reset, None)
-        return self.out_proj(torch.cat([y.real, y.imag], -1).to(dtype)), last
+        return self.out_proj(torch.cat([y.real, y.imag], -1).to(dtype)), last  # (B, T, d_model)
 
 
 def _reflected(W: Tensor, v: Tensor) -> Tensor:

@@ -130,13 +130,13 @@ class YOCO(Mixer):
             last, outgoing = {"position": position[:, -1] + 1}, {}
         else:
             check_cache("YOCO", state)
-            k = torch.cat([state["k"], self._turned(self.k_proj(u), position)], 1)
-            v = torch.cat([state["v"], self._heads(self.v_proj(u))], 1)
+            k = torch.cat([state["k"], self._turned(self.k_proj(u), position)], 1)  # (B, S, G, K)
+            v = torch.cat([state["v"], self._heads(self.v_proj(u))], 1)  # (B, S, G, K)
             last, outgoing = cache_of(k, v, position, reset, None), {"key": k, "value": v}
         fresh = k.shape[1] == x.shape[1] and reset is None
         low = q.to(u.dtype), k.to(u.dtype), v.to(u.dtype)
         y = attend("softmax", *low, position, window=None, whole=fresh)
-        return self.o_proj(y.flatten(2).to(u.dtype)), last, outgoing
+        return self.o_proj(y.flatten(2).to(u.dtype)), last, outgoing  # (B, T, d_model)
 
     def _turned(self, x: Tensor, position: Tensor) -> Tensor:
         """The heads of queries or keys, turned by their place."""

@@ -40,7 +40,7 @@ def rotate(
     if plainly and _same_rows(position):
         position = position[:1]
     angle = position.unsqueeze(-1) * turn  # in float32, 1e-3 wrong at 16,384 steps
-    # (batch, time, 1, ..., channels / 2)
+    # (rows, time, ..., channels / 2)
     angle = angle.view(*position.shape, *[1] * (x.ndim - 3), len(exponent))
     if plainly and in_pairs(x):  # the same numbers in one pass
         phases = torch.polar(torch.ones_like(angle), angle).to(x.dtype.to_complex())

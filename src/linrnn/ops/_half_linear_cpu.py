@@ -31,7 +31,7 @@ def backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients that are needed; those of weight and bias are sums in float32."""
     rows = rows_of(grad)
-    grad_x = (rows @ weight.to(grad.dtype)).view(x.shape) if needs[0] else None
+    grad_x = (rows @ weight.to(grad.dtype)).view(x.shape) if needs[0] else None  # (..., inputs)
     with_bias = bias is not None and needs[2]
     grad_weight = grad_bias = None
     if needs[1]:
@@ -73,5 +73,5 @@ def widened(x: Tensor) -> Tensor:
 
 def rows_of(x: Tensor) -> Tensor:
     """All rows of ``x`` below one another, each without gaps."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(-1, x.shape[-1])  # (rows, inputs)
     return rows if rows.stride(1) == 1 and aligned(rows) else rows.contiguous()

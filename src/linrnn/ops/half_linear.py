@@ -107,6 +107,7 @@ def half_outer_sums(
     """
     if worth_tiles(left, right.shape[1]) and right.is_cpu and eager(left, right):
         return weight_gradient(rows_of(left), rows_of(right), sums=sums)
+    # (outputs, inputs), (outputs,)
     return left.mT @ right, left.sum(0, dtype=torch.float32) if sums else None
 
 

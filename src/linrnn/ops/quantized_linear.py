@@ -68,23 +68,27 @@ def pack(u: Tensor, form: Form) -> Tensor:
     """
     tiles, groups = form.tiles, form.groups
     padding = (0, groups * form.group - form.inputs, 0, tiles * TILE - form.outputs)
-    u = F.pad(u.to(torch.uint8), padding)
+    u = F.pad(u.to(torch.uint8), padding)  # (rows, columns)
     if form.bits == 8:
+        # (tiles, groups, words, TILE, 4)
         u = u.view(tiles, TILE, groups, -1, 4).permute(0, 2, 3, 1, 4)
-        return u.reshape(tiles, groups, -1)
+        return u.reshape(tiles, groups, -1)  # (tiles, groups, numbers)
+    # (2, tiles, groups, words, TILE, 4)
     u = u.view(tiles, TILE, groups, -1, 2, 4).permute(4, 0, 2, 3, 1, 5)
-    return (u[0] | (u[1] << 4)).reshape(tiles, groups, -1)
+    return (u[0] | (u[1] << 4)).reshape(tiles, groups, -1)  # (tiles, groups, numbers)
 
 
 def unpack(packed: Tensor, form: Form) -> Tensor:
     """The numbers (outputs, inputs) of `pack`."""
     tiles, groups = form.tiles, form.groups
     if form.bits == 8:
+        # (tiles, TILE, groups, words, 4)
         u = packed.view(tiles, groups, -1, TILE, 4).permute(0, 3, 1, 2, 4)
     else:
-        both = packed.view(tiles, groups, -1, TILE, 4)
+        both = packed.view(tiles, groups, -1, TILE, 4)  # (tiles, groups, words, TILE, 4)
+        # (tiles, TILE, groups, words, 2, 4)
         u = torch.stack((both & 15, both >> 4)).permute(1, 4, 2, 3, 0, 5)
-    return u.reshape(tiles * TILE, -1)[: form.outputs, : form.inputs]
+    return u.reshape(tiles * TILE, -1)[: form.outputs, : form.inputs]  # (outputs, inputs)
 
 
 def weights(packed: Tensor, scales: Tensor, form: Form, dtype: torch.dtype) -> Tensor:
@@ -93,6 +97,7 @@ def weights(packed: Tensor, scales: Tensor, form: Form, dtype: torch.dtype) -> T
     u = unpack(packed, form).to(accumulator)
     # of each tile (groups, 1 or 2, 16)
     parts = scales.to(accumulator).permute(2, 0, 3, 1).reshape(scales.shape[2], -1, form.groups)
+    # (parts, outputs, inputs)
     parts = parts[:, : form.outputs].repeat_interleave(form.group, 2)[..., : form.inputs]
     zero = parts[1] if len(parts) > 1 else float(1 << (form.bits - 1))
     return ((u - zero) * parts[0]).to(dtype)
@@ -145,7 +150,7 @@ def _product(
     form = Form(inputs, outputs, bits, group)
     if not _native(x) or not x.numel():
         return _definition(x, packed, scales, bias, form)
-    rows = unit_channels(x.reshape(-1, inputs))
+    rows = unit_channels(x.reshape(-1, inputs))  # (rows, inputs)
     if len(rows) > _MOST_ROWS and not _multiplies_bytes():
         y = _by_blocks(rows, packed, scales, form)
         y = y if bias is None else y.add_(bias)
@@ -153,7 +158,7 @@ def _product(
         y = torch.empty((len(rows), outputs), dtype=x.dtype)
         where = (pointer(rows), rows.stride(0), pointer(bias), pointer(y), outputs)
         _run(x.dtype, packed, scales, form, (len(rows), digits, *where, 0, 0))
-    return y.view(*x.shape[:-1], outputs)
+    return y.view(*x.shape[:-1], outputs)  # (..., outputs)
 
 
 def _native(x: Tensor) -> bool:
@@ -218,6 +223,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     packed, scales = ctx.saved_tensors
     accumulator = accumulator_dtype(grad.dtype)
     to_x = (grad.to(accumulator) @ weights(packed, scales, ctx.form, accumulator)).to(grad.dtype)
+    # (outputs,)
     to_bias = grad.flatten(0, -2).sum(0) if ctx.bias and ctx.needs_input_grad[3] else None
     return to_x, None, None, to_bias, *(None,) * 5
 

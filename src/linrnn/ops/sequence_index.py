@@ -29,7 +29,7 @@ def seq_idx_to_reset(seq_idx: Integer[Tensor, "batch time"]) -> ResetMask:
         tensor([[False, False,  True, False, False,  True]])
     """
     _check("seq_idx_to_reset", seq_idx)
-    return F.pad(seq_idx[:, 1:] != seq_idx[:, :-1], (1, 0))[:, : seq_idx.shape[1]]
+    return F.pad(seq_idx[:, 1:] != seq_idx[:, :-1], (1, 0))[:, : seq_idx.shape[1]]  # (1, T)
 
 
 def seq_idx_to_cu_seqlens(seq_idx: Integer[Tensor, "batch time"]) -> CuSeqlens:
@@ -55,6 +55,7 @@ def seq_idx_to_cu_seqlens(seq_idx: Integer[Tensor, "batch time"]) -> CuSeqlens:
     _check("seq_idx_to_cu_seqlens", seq_idx)
     starts = seq_idx_to_reset(seq_idx)
     starts[:, :1] = True
+    # (sequences + 1,)
     return F.pad(starts.flatten().nonzero().flatten(), (0, 1), value=seq_idx.numel())
 
 

@@ -164,9 +164,10 @@ class Mixer(Traits):
     def _step(self, x_t: Any, state: Any, *more: Any) -> tuple[Any, ...]:
         """Read one step (batch, d_model); every argument fits. Default: a sequence of one."""
         signals = tuple(as_sequence(self, z) for z in more if isinstance(z, Mapping))
-        times = (None if z is None else z.unsqueeze(1) for z in more[len(signals) :])
+        times = (None if z is None else z.unsqueeze(1) for z in more[len(signals) :])  # (B, 1) each
+        # (B, 1, d_model)
         y, state, *outgoing = self._read(x_t.unsqueeze(1), state, None, *signals, *times)
-        return y.squeeze(1), state, *(as_step(self, new) for new in outgoing)
+        return y.squeeze(1), state, *(as_step(self, new) for new in outgoing)  # (B, d_model)
 
     @overload
     def forward(

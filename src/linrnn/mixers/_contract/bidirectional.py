@@ -230,7 +230,7 @@ class Bidirectional(Mixer):
         handed = {way: _of(way, signals) for way in WAYS}
         y, state, *outgoing = self.ahead(x, state, reset=reset, **times, **handed["ahead"])
         # a sequence that starts at t ends, read backward, with t; the next to be read is t - 1
-        ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]
+        ends = None if reset is None else F.pad(reset[:, 1:], (0, 1))[:, : x.shape[1]]  # (B, T)
         if dt is not None:
             times = {"dt": reverse(until_next(dt, stops, ends), stops)}
         if signals is not None:
@@ -246,6 +246,7 @@ class Bidirectional(Mixer):
             **handed["back"],
         )
         z = reverse(z, stops)
+        # (B, T, d_model) or (B, T, 2 d_model)
         y = y + z if self.merge == "sum" else torch.cat([y, z], -1)
         if signals is None:
             return y, state

@@ -51,7 +51,7 @@ class CumulativeBounds(KeepsPrecision):
 
         From sums of exponentials on either side, so that neither beta nor 1 - beta cancels.
         """
-        first, *later = wide(self.gamma).unbind()
+        first, *later = wide(self.gamma).unbind()  # (channels,) each
         above, tail = [], first  # the layers after each, and the first
         for gamma in reversed(later):
             above.append(tail)

@@ -89,11 +89,12 @@ class LogDecay(KeepsPrecision):
         """(batch, time, heads), or with d_key behind, in at least float32."""
         f = self.proj(x)
         if self.copies is not None:
-            f = f.unflatten(-1, (self.copies, -1))
+            f = f.unflatten(-1, (self.copies, -1))  # (B, T, H, copies)
         width = self.d_key or 1
         function = _decays(width, self.lower_bound)
         sizes = {"heads": self.n_heads, "width": width}
         (g,) = function(f, self.dt_bias, self.A_log, **sizes)
+        # (B, T, channels) or (B, T, H, d_key)
         return g if self.d_key is None else g.unflatten(-1, (self.n_heads, width))
 
 

@@ -143,7 +143,7 @@ class MeanRWKV(Mixer):
         """Keys, values and receptance, at least float32 unless the cell takes them in bfloat16."""
         x_k = x_v = x_r = x.to(self.key.weight.dtype)
         if self.token_shift:
-            mu = 1 - torch.stack([self.mu_k, self.mu_v, self.mu_r])
+            mu = 1 - torch.stack([self.mu_k, self.mu_v, self.mu_r])  # (3, d_model)
             dtype = autocast_dtype(self.key.weight)
             x_k, x_v, x_r = token_mix(x, state["shift"], mu, reset=reset, dtype=dtype)
         k, v = self.key(x_k), self.value(x_v)

@@ -104,7 +104,8 @@ class MinimalRNN(Mixer):
         return self._project_out(h), last.to(h0.dtype)
 
     def _step(self, x_t: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-        parts = self._project_in(x_t).flatten(-2)
+        parts = self._project_in(x_t).flatten(-2)  # (B, parts d_state)
+        # (B, d_state) each
         value, *gates = parts.to(accumulator_dtype(parts.dtype)).chunk(1 + self._n_gates, -1)
         if self.positive:
             value = torch.maximum(value + 0.5, value.sigmoid())  # g, in fewer operators

@@ -143,7 +143,8 @@ class SSD(Mixer):
         widths += [self.d_ssm, self.d_mixed, self.n_heads]
         widths += [self.d_more * self.n_heads] if self.d_more else []
         projected = self.in_proj(x.to(self.in_proj.weight.dtype))
-        parts = list(projected.split(widths, -1))
+        parts = list(projected.split(widths, -1))  # (B, T, width) each
+        # (B, T, H, more)
         more = parts.pop().unflatten(-1, (self.n_heads, -1)) if self.d_more else None
         *linear_parts, z, u, dt = parts
         if self.row_scales:
@@ -151,6 +152,7 @@ class SSD(Mixer):
         mixed, past = self.conv1d(u, state["conv"], reset)  # and SiLU
         shared = self.n_groups * self.d_state
         half = reads_half(mixed)
+        # (B, T, d_ssm), (B, T, G N), (B, T, G N)
         s, B, C = (mixed if half else wide(mixed)).split([self.d_ssm, shared, shared], -1)
         B, C = (w.unflatten(-1, (self.n_groups, -1)) for w in (B, C))  # (B, T, groups, d_state)
         with without_autocast(x.device):
@@ -158,10 +160,11 @@ class SSD(Mixer):
             o, memories = self._recall(C, B, v, g, more, state, reset)
             # by channel: its gradient, sums over time, then has the same bits with any threads
             D = wide(self.D)
-            D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)
-            read = self._gated(o.flatten(-2), D, s, z)
+            D = D if self.D_has_hdim else D.repeat_interleave(self.d_head)  # (H,) or (d_ssm,)
+            read = self._gated(o.flatten(-2), D, s, z)  # (B, T, d_ssm)
         read = read.to(z.dtype)
         if linear:
+            # (B, T, d_inner)
             read = torch.cat([F.silu(linear_parts[0]) * linear_parts[1], read], -1)
         return self.out_proj(read), {**memories, "conv": past}
 

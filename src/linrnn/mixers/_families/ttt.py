@@ -105,6 +105,7 @@ class TTT(Mixer):
         gain = (1 / row + wide(self.row_rate)).clamp(min=0)
         constants = (wide(self.inner_gain), wide(self.inner_bias))
         with without_autocast(x.device):
+            # (B, T, 2, H, K)
             turned = rotate(torch.stack([q, k], 2), position % self.mini_batch, self.rotary_base)
             q, k = turned.unbind(2)  # (B, T, H, K)
             options: Any = {"gain": gain, "constants": constants}

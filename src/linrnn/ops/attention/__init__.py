@@ -279,7 +279,7 @@ def attend(
     y = READS[kind](q, k, v, None) if whole else _chunks(kind, q, k, v, sight, window, far)[0]
     if bad is None:
         return y
-    count = F.pad(bad.cumsum(1), (1, 0))
+    count = F.pad(bad.cumsum(1), (1, 0))  # (B, S + 1)
     step = torch.arange(past, past + time, device=q.device)
     in_view = count[:, past + 1 :] - count.gather(1, (step - sight).clamp(min=0))
     return torch.where(like(in_view > 0, y), float("nan"), y)

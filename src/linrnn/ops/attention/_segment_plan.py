@@ -52,7 +52,7 @@ class Plan:
         """Entries, for `entries_of`."""
         if not self.together:
             return torch.cat([begun, new], 1)  # (B, n - 1 + T, ...)
-        parts = list(new.split(self.sizes, 1))
+        parts = list(new.split(self.sizes, 1))  # (B, up to n, ...) each
         if self.begun:
             # (B, up to n, ...)
             parts[0] = torch.cat([begun[:, begun.shape[1] - self.begun :], parts[0]], 1)
@@ -60,6 +60,7 @@ class Plan:
 
     def queries(self, x: Tensor) -> Any:
         """Queries, for `queries_of`."""
+        # (B, whole, ...), (B, remaining, ...)
         return x.split(self.sizes, 1) if self.together else x
 
     def entries_of(self, parts: Any, i: int) -> Tensor:
@@ -96,6 +97,7 @@ class Plan:
         """Segments as rows (B * count, n, ...), of entries, or of queries if nothing is begun."""
         if self._even():
             lacking = self.count * self.n - new.shape[1]
+            # (B, n T, ...)
             new = F.pad(new, (0, 0) * (new.ndim - 2) + (0, lacking)) if lacking else new
             # (B * count, n, ...)
             rows: Tensor = new.unflatten(1, (self.count, self.n)).flatten(0, 1)

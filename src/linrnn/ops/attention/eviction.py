@@ -102,7 +102,7 @@ def _step(
     y = torch.einsum("bghs,bshk->bghk", share, values)  # (B, G, H, K)
     share = share.detach().sum(1).mT  # (B, S + 1, H)
     if policy == "h2o":
-        share = share + torch.where(visible, F.pad(weight, (0, 0, 0, 1)), 0)
+        share = share + torch.where(visible, F.pad(weight, (0, 0, 0, 1)), 0)  # (B, room + 1, H)
         old = torch.where((age < (room + 1) // 2)[:, None], float("inf"), share)
         worst = old.argmin(1)
     else:

@@ -107,6 +107,7 @@ def _carried(k: Tensor, u: Tensor) -> tuple[Tensor]:
 
 def _in_blocks(x: Tensor) -> Tensor:
     """(B, H, S, K) as (B, H, blocks, BLOCK, K), with zeros in front."""
+    # (B, H, blocks, BLOCK, K)
     blocks: Tensor = F.pad(x, (0, 0, -x.shape[2] % BLOCK, 0)).unflatten(2, (-1, BLOCK))
     return blocks
 
@@ -119,5 +120,5 @@ def _solved(k: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     both = torch.cat([(u @ k.mT).tril(-1), u], -1)  # (..., C, C + K)
     lower = (u @ u.mT).tril(-1)  # (..., C, C)
     solved = torch.linalg.solve_triangular(lower, both, upper=False, unitriangular=True)
-    of_keys, of_u = solved.split([u.shape[-2], u.shape[-1]], -1)
+    of_keys, of_u = solved.split([u.shape[-2], u.shape[-1]], -1)  # (..., n, n), (..., n, K)
     return of_keys, of_u

@@ -47,12 +47,13 @@ def relative_weights(near: Tensor, p: Tensor, k: Tensor, far: Tensor, visible: T
 def _laid(far: Tensor, k: Tensor) -> Tensor:
     """``far`` for every row of a batch, (B, H, S + 1, K), the longest distance first."""
     # column c of a row is distance c from the end; one more in front moves each row by one more
-    far = F.pad(far.flip(1), (0, 0, k.shape[2] + 1 - far.shape[1], 0))
+    far = F.pad(far.flip(1), (0, 0, k.shape[2] + 1 - far.shape[1], 0))  # (..., S + 1, K)
     return far.expand(k.shape[0], -1, -1, -1)  # (B, H, S + 1, K)
 
 
 def _moved(x: Tensor) -> Tensor:
     """(N, T, S + 1) as it lies, less what is in front of the first row: (N, T, S)."""
+    # (rows, T, S)
     return x.flatten(1)[:, x.shape[1] :].view(x.shape[0], x.shape[1], x.shape[2] - 1)
 
 
@@ -122,9 +123,10 @@ class _Relative(torch.autograd.Function):
         # to where the distances were before they moved
         unshifted = scores.new_empty(count, time * (entries + 1))
         unshifted[:, :time] = 0
-        unshifted[:, time:] = scores.view(count, time * entries)
+        unshifted[:, time:] = scores.view(count, time * entries)  # (rows, T S)
         unshifted = unshifted.view(count, time, entries + 1)  # (B H, T, S + 1)
         size = near.shape[2] ** -0.5
+        # (rows, T, K), (rows, T, K), (rows, S, K), (rows, S + 1, K)
         unscaled = (scores @ k, unshifted @ far, scores.mT @ near, unshifted.mT @ p)
         grad_near, grad_p, grad_k, grad_far = (x.mul_(size) for x in unscaled)
         grad_v = weight.mT @ grad  # (B H, S, V)

@@ -65,7 +65,7 @@ def seen(age: Age, rows: int = 0) -> Tensor | None:
     """
     if age is None:
         return None
-    return F.pad(age >= 0, (rows, 0), value=True) if rows else age >= 0
+    return F.pad(age >= 0, (rows, 0), value=True) if rows else age >= 0  # (..., T, S)
 
 
 def _shapes(
@@ -259,7 +259,7 @@ class _Reader:
         y = self.rule.attend(self.mode, q, every, ages, memory, self.weights)
         # what is of an earlier segment is zero, so what is not finite is seen: zero times it is NaN
         zeros = [z @ z.new_zeros(z.shape[1]) for z in (x.flatten(1) for x in every)]  # (B,) each
-        return [y + like(torch.stack(zeros).sum(0), y), *every, *memory]
+        return [y + like(torch.stack(zeros).sum(0), y), *every, *memory]  # (B, T, ...)
 
     def _shared(self, position: Tensor) -> int | None:
         """The place of all rows in their segments, if they share one and one may look."""
@@ -336,7 +336,7 @@ class _Reader:
             now, new = [z[:, at] for z in q], [z[:, at] for z in entries]
             y, *held = self.step(now, new, held[: len(begun)], held[len(begun) :], position[:, at])
             ys.append(y)
-        return [torch.cat(ys, 1), *held]
+        return [torch.cat(ys, 1), *held]  # (B, T, ...)
 
     def _together(
         self, plan: Plan, q: Tensors, parts: list[Any], bad: Any, memory: Tensors
@@ -344,18 +344,20 @@ class _Reader:
         """All segments at once, as rows: what each writes follows from its entries alone."""
         rows, count, n = plan.begin.shape[0], plan.count, self.n
         mine, queries = [plan.whole(*z) for z in parts], [plan.whole(None, z) for z in q]
-        spoilt, number = plan.whole(*bad) if bad else None, plan.number.flatten()
+        spoilt, number = plan.whole(*bad) if bad else None, plan.number.flatten()  # number: (B n,)
         initial = [h.repeat_interleave(count, 0) for h in memory]  # (B * count, ...) each
         written = self._written(mine, initial, None if spoilt is None else spoilt.any(1), number)
         # where no segment of the call comes before it, a segment reads what was held
         follows = F.pad(plan.length[:, :-1] > 0, (1, 0)).flatten()  # (B * count,)
         carried = _chosen(follows, [h.roll(1, 0) for h in written], initial)
+        # (B n, ...) each
         carried = self._entered(carried, rows_of(plan.fresh.view(-1, 1))[0], number)
         age = plan.age(n, n, number.device)
         y = self.rule.attend(self.mode, queries, mine, age, carried, self.weights)
         y = y if spoilt is None else _spoilt(spoilt.cumsum(1) > 0, y)
         last = _chosen((plan.length == n).flatten(), written, carried)  # (B * count, ...) each
         end = plan.where[:, -1] // n + torch.arange(rows, device=number.device) * count
+        # (B, T, ...)
         return plan.taken(y.view(rows, count * n, *y.shape[2:])), [h[end] for h in last]
 
     def _segment(

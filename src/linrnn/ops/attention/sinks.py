@@ -55,12 +55,12 @@ def attend_with_sinks(
         position: how many steps of the same sequence come before each step, (B, T).
         recent: steps that are always seen, the current one included.
     """
-    k_bad, v_bad = (~z.isfinite().flatten(2).all(-1) for z in (k, v))
+    k_bad, v_bad = (~z.isfinite().flatten(2).all(-1) for z in (k, v))  # (B, S) each
     bad = k_bad | v_bad
     k, v = (torch.where(bad[..., None, None], 0, z) for z in (k, v))
     y = _in_chunks(q, k, v, first_k, first_v, position, recent)[0]
     time, past = q.shape[1], k.shape[1] - q.shape[1]
-    count = F.pad(bad.cumsum(1), (1, 0))
+    count = F.pad(bad.cumsum(1), (1, 0))  # (B, S + 1)
     step = torch.arange(past, past + time, device=q.device)
     begin = (step - position).clamp(min=0)
     in_view = count[:, past + 1 :] - count.gather(1, torch.maximum(begin, step - recent + 1))

@@ -75,11 +75,13 @@ def backward(
     grads = [torch.empty_like(h) for h in starts]
     places = dense(grad_y), grad_parts, grad_inner, before, grads
     _run(matrix, None, parts, [inner], y, starts, all_dense(into_last), reset, places)
-    rows, sums = grad_parts.flatten(0, 1), bias is not None and any(needs[3:5])
-    grad_x = (rows @ weight.to(_HALF)).view(x.shape) if needs[0] else None
+    rows, sums = grad_parts.flatten(0, 1), bias is not None and any(needs[3:5])  # (B T, outputs)
+    grad_x = (rows @ weight.to(_HALF)).view(x.shape) if needs[0] else None  # (B, T, inputs)
     if not any(needs[1:5]):
         return grad_x, None, None, None, None, *(*grads, None)[:2]
+    # (outputs, inputs), (outputs,)
     grad_weight, total = half_outer_sums(rows, x.flatten(0, 1), sums=sums)
+    # (rows, columns), (rows,)
     grad_matrix, total_inner = _of_matrix(rows, grad_inner, before.flatten(0, 1), sums=sums)
     of_weights = grad_weight.to(weight.dtype), grad_matrix.to(matrix.dtype)
     return grad_x, *of_weights, *_of_biases(total, total_inner), *(*grads, None)[:2]
@@ -118,6 +120,7 @@ def _biases(input_bias: Tensor | None, bias: Tensor | None, c0: Tensor | None) -
     if c0 is not None:
         return dense(input_bias + bias)
     outer = len(bias) // 3 * 2
+    # (outputs,)
     return torch.cat([input_bias[:outer] + bias[:outer], input_bias[outer:], bias[outer:]])
 
 
@@ -128,6 +131,7 @@ def _of_matrix(
     if grad_inner is None:
         return half_outer_sum(rows, before), None
     outer = half_outer_sum(rows[:, : rows.shape[1] // 3 * 2], before)
+    # (rows, columns), (rows,)
     inner, total = half_outer_sums(grad_inner.flatten(0, 1), before, sums=sums)
     return torch.cat([outer, inner]), total  # (gates * D, D)
 
@@ -140,4 +144,4 @@ def _of_biases(
         return None, None
     if total_inner is None:
         return total, total.clone()
-    return total, torch.cat([total[: len(total) // 3 * 2], total_inner])
+    return total, torch.cat([total[: len(total) // 3 * 2], total_inner])  # (outputs,), (outputs,)

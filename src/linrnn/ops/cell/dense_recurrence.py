@@ -429,7 +429,7 @@ def arguments(
             b = torch.cat([b[: 2 * D], bias[0][inner], b[3 * D :]])  # (gates * D,)
     named = dict(zip(cell.constants, constants, strict=True))
     named |= zip(cell.inputs, parts(rounded_linear(x, W, b), len(cell.inputs)), strict=True)
-    # without a state there is nothing to split
+    # (D, D) each; without a state there is nothing to split
     matrices = [*(U.split(D) if D else [U] * gates), *weights[len(weights) - extra :]]
     if kind.endswith(HEADS):
         matrices = [m.unflatten(0, (-1, m.shape[1])) for m in matrices]  # (heads, rows, columns)

@@ -69,12 +69,12 @@ def finite(x: Tensor) -> tuple[Tensor, Tensor | None]:
 def to_blocks(u: Tensor, size: int) -> Tensor:
     """(B, T, H) as (H, B * T/Q, Q): channels first, since every channel has its own matrices."""
     # a transposition of two axes, which PyTorch copies tile by tile, unlike one of more
-    return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)
+    return u.reshape(-1, u.shape[2]).t().contiguous().view(u.shape[2], -1, size)  # (C, n, Q)
 
 
 def from_blocks(y: Tensor, shape: torch.Size) -> Tensor:
     """The inverse of `to_blocks`."""
-    return y.reshape(y.shape[0], -1).t().contiguous().view(shape)
+    return y.reshape(y.shape[0], -1).t().contiguous().view(shape)  # (B, T, C)
 
 
 def _kernels(x: Tensor) -> ModuleType | None:

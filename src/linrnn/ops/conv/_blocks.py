@@ -57,7 +57,7 @@ class Blocks(NamedTuple):
         if cut is not None:
             y = y + torch.where(
                 (cut.cumsum(-1) > 0).reshape(-1, size), 0, products(entering, self.out)
-            )
+            )  # (H, rows, Q)
         elif self.weights is None:
             y = torch.baddbmm(y, entering, self.out)  # (H, B * T/Q, Q)
         else:
@@ -85,10 +85,11 @@ class Blocks(NamedTuple):
         if self.decay.ndim == 3:
             return _dense_carry(self.decay, left, h, cut)
         steps = pairs(left.permute(1, 2, 0, 3), h)  # (B, T/Q, H, M)
+        # (B, T/Q, H, M), (B, H, M)
         states, last = linear_scan(self.decay.expand(h.shape[1:]), steps, h, reset=cut)
         states = torch.cat(  # one copy for the shift and the new layout
             [rows(s).permute(2, 0, 1, 3) for s in (h[:, None], states[:, :-1])], 2
-        )
+        )  # (H, B, n, K)
         return states.flatten(1, 2), last  # (H, B * T/Q, K), (B, H, M)
 
     def _inside(self, u: Tensor, cut: Tensor) -> Tensor:

@@ -56,19 +56,21 @@ def strict_product(u: Tensor, kernel: Tensor, skip: int = 0) -> Tensor:
     taps = min(kernel.shape[1], time)
     near = kernel[:, : min(taps, DIRECT)].flip(1)
     y, _ = convolve_taps(u, u.new_zeros(batch, near.shape[1] - 1, channels), near, None)
-    far, size = F.pad(kernel[:, DIRECT:taps], (min(taps, DIRECT), 0)), DIRECT
+    far, size = F.pad(kernel[:, DIRECT:taps], (min(taps, DIRECT), 0)), DIRECT  # far: (C, taps)
     while size < time and taps > DIRECT:
         largest = size >= taps - 1
         stride = size if largest else 2 * size
         count = -(-(time - size) // stride)  # of blocks with steps behind them
+        # (B, count stride, C)
         left = F.pad(u, (0, 0, 0, max(0, count * stride - time)))[:, : count * stride]
         left = left.reshape(-1, stride, channels)[:, :size]  # (B * count, S, C)
         spectrum = torch.fft.rfft(far[:, : 2 * size], 2 * size)
         added = circular_product(left, spectrum, 2 * size)[:, size:]
         # (B, count * stride, C)
         added = F.pad(added, (0, 0, stride - size, 0)).reshape(batch, -1, channels)
+        # (B, more, C)
         added = F.pad(added, (0, 0, size if largest else 0, 0))  # from the first step on
-        y = y + F.pad(added, (0, 0, 0, max(0, time - added.shape[1])))[:, :time]
+        y = y + F.pad(added, (0, 0, 0, max(0, time - added.shape[1])))[:, :time]  # (B, T, C)
         if largest:
             break
         size *= 2
@@ -111,7 +113,7 @@ def piecewise(u: Tensor, start: Tensor, convolve: Callable[[Tensor, Tensor], Ten
         step = torch.arange(int(length[indices].max()), device=u.device)
         inside = step < length[indices, None]
         place = (start[indices, None] + step).clamp(max=steps - 1)
-        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)  # (pieces, length, C)
+        inputs = torch.where(inside[..., None], u.flatten(0, 1)[place], 0)  # (n, length, C)
         row, column = inside.nonzero(as_tuple=True)
         parts.append(convolve(inputs, indices)[row, column])
         places.append(place[row, column])

@@ -90,6 +90,7 @@ def _diagonals(matrix: Tensor) -> Tensor:
     """Sums (H, Q) along the main diagonal and those above, the adjoint of `toeplitz`."""
     channels, size = matrix.shape[:2]
     # each row is read one place later than the one below it
+    # (C, Q (2 Q - 1))
     rows = F.pad(matrix.flip(1), (0, size)).view(channels, -1)[:, : size * (2 * size - 1)]
     return rows.view(channels, size, 2 * size - 1).sum(1)[:, size - 1 :]  # (H, Q)
 

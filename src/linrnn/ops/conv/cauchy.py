@@ -76,6 +76,7 @@ class _Tiled:
     def forward(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         beta, alpha, radius, real, _ = arguments
         tile_sums = [_sums(beta, alpha, radius, real, nodes) for nodes in _tiles(arguments)]
+        # (H, nodes) each
         return tuple(torch.cat(parts, -1) for parts in zip(*tile_sums, strict=True))
 
     def backward(self, *inputs: Tensor) -> Gradients:

@@ -95,7 +95,7 @@ def krylov(a: Tensor, v: Tensor, count: int) -> Tensor:
 def _gathered(a: Tensor, sums: Tensor) -> Tensor:
     """``sum_k a^(K - 1 - k) sums_k`` over the axis before the last: (H, B, K, N) to (H, B, N)."""
     while sums.shape[2] > 1:
-        sums = F.pad(sums, (0, 0, sums.shape[2] % 2, 0))
+        sums = F.pad(sums, (0, 0, sums.shape[2] % 2, 0))  # (H, B, K, N)
         sums = sums[:, :, ::2] @ a.mT[:, None].to(sums.dtype) + sums[:, :, 1::2]  # (H, B, K / 2, N)
         a = a @ a  # (H, N, N)
     return sums[:, :, 0]

@@ -75,7 +75,7 @@ class Transition(NamedTuple):
             conjugate(system.P)[..., :, None, :], RP[..., None, :, :]
         )  # (..., H, rank, rank)
         S = _inverse(half[..., None] * gram)
-        p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)
+        p = 2 * half[..., None] * (S.transpose(-1, -2).to(RP.dtype) @ RP)  # (..., N)
         b = 2 * half * inverse * system.b
         b = b - half * (p * _dot(q, system.b[..., None, :])[..., None]).sum(-2)
         return cls(2 * inverse - 1, b, p, q)
@@ -172,7 +172,7 @@ def convolve(system: Sequence[Tensor], u: Tensor, h: Tensor) -> tuple[Tensor, Te
     matrices = Transition.of(system).matrices(system.c, time, block(time), torch.float64)
     parts, last = matrices.blocks(time, torch.zeros_like(system.d), h.real.dtype), h
     if _is_marginal(system):
-        pulse = F.pad(torch.ones_like(u[:1, :1]), (0, 0, 0, time - 1))
+        pulse = F.pad(torch.ones_like(u[:1, :1]), (0, 0, 0, time - 1))  # (1, T, C)
         taps = scan_all(parts, pulse, torch.zeros_like(h[:1]), None)[0][0].t()
     else:
         taps = kernel(system, time, matrices.after(system.c, time), h.dtype)

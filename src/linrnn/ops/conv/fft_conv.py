@@ -96,7 +96,7 @@ def fft_conv(
     cast_kernel = kernel.to(compute_dtype)
     y = convolve(x.to(store), past, cast_kernel, reset, cu_seqlens, reverse, backend, strict=strict)
     if past.shape[1] != taps - 1:  # oldest first: others are zero, or cut off
-        past = F.pad(past, (0, 0, taps - 1 - past.shape[1], 0))
+        past = F.pad(past, (0, 0, taps - 1 - past.shape[1], 0))  # (seqs, taps - 1, C)
     return y, last_inputs(x, past, reset, cu_seqlens, reverse)
 
 
@@ -144,7 +144,7 @@ def _definition(
         if reset is None:
             y = (strict_product if strict else causal_product)(u, kernel, past_steps)
         else:
-            cut = F.pad(reset, (past_steps, 0))
+            cut = F.pad(reset, (past_steps, 0))  # (B, past_steps + T)
             y = _pieces(u, kernel, cut, strict=strict)[:, past_steps:]
     y = y.to(x.dtype)
     return y.flip(1) if reverse else y
@@ -195,7 +195,7 @@ def _tap_by_tap(
     reverse: bool,
 ) -> Tensor:
     """The definition for a few taps, to which resets are numbers."""
-    past = F.pad(past, (0, 0, kernel.shape[1] - 1 - past.shape[1], 0))
+    past = F.pad(past, (0, 0, kernel.shape[1] - 1 - past.shape[1], 0))  # (seqs, taps - 1, C)
     y, _ = convolve_taps(x, past, kernel.flip(1), None, reset, cu_seqlens, False, reverse)
     return y
 

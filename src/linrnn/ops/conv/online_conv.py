@@ -52,6 +52,7 @@ class Kernel:
         """The taps of the ``count`` inputs before the current one, oldest first, (count, C)."""
         if self._recent is None:
             taps = self.taps[:, 1 : NEAR + 1]
+            # (NEAR, C)
             self._recent = F.pad(taps, (0, NEAR - taps.shape[1])).flip(1).t().contiguous()
         return self._recent[NEAR - count :]
 
@@ -232,7 +233,7 @@ def _joined(x: Tensor, past: Tensor, reset: Tensor | None) -> Tensor:
     """The inputs of past and x, (B, P + T, C), those before a reset zero."""
     if reset is None:
         return torch.cat([past, x], 1)  # (B, P + T, C)
-    return last_inputs(x, F.pad(past, (0, 0, x.shape[1], 0)), reset)
+    return last_inputs(x, F.pad(past, (0, 0, x.shape[1], 0)), reset)  # (B, P, C)
 
 
 def _emptied(state: State, x: Tensor) -> list[Tensor]:

@@ -39,6 +39,7 @@ def recall(
     y = torch.cat([recent.to(x.dtype), x], 1)[:, :time]  # (B, T, C)
     if reset is None:
         return y
+    # (B, delay + T)
     started = F.pad(reset.cumsum(1), (delay, 0))  # sequences begun up to t, and up to t - delay
     return torch.where((started[:, delay:] == started[:, :time])[..., None], y, 0)
 
@@ -89,6 +90,7 @@ def _packed(
     y = memory[torch.where(place < start, earlier, past.shape[0] * width + place)]
     if reset is None:
         return y
+    # (T + 1,)
     resets_before = F.pad(reset[0].cumsum(0), (1, 0))  # resets before each step
     cut = resets_before[until] > resets_before[torch.maximum(place + 1, start)]
     return torch.where(cut[..., None], 0, y)

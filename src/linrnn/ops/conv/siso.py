@@ -108,6 +108,7 @@ def _blocks(system: System, sizes: Sequence[int], dtype: torch.dtype) -> list[Bl
     if system.a.shape[0] == system.c.shape[0]:
         tables = iter(_TABLES(*system, tuple(sizes), dtype))
         each = zip(tables, tables, tables, tables, strict=True)
+        # out.mT: (H, K, Q)
         return [Blocks(kernel, into, out.mT, decay) for kernel, into, out, decay in each]
     powers = table(system.a, sizes[0] + 1, dtype)
     return [_shared(system, powers[:, : n + 1]) for n in sizes]

@@ -62,7 +62,7 @@ def _definition(
     back = recall(x, past, 1, reset) - x
     factors = mu.to(dtype)[:, None, None]
     factors = factors if moved is None else moved.to(dtype) + factors
-    return torch.addcmul(x, back, factors).unbind(0)
+    return torch.addcmul(x, back, factors).unbind(0)  # (B, T, C) each
 
 
 _PRODUCT = Product(

@@ -126,6 +126,7 @@ def _tabled(a: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     size = 1 << (count.bit_length() // 2)
     fine = powers(a, size + 1).mT  # (H, size + 1, M)
     coarse = powers(fine[:, -1], -(-count // size)).mT  # (H, count / size, M)
+    # (H, count, M)
     power_table = (coarse[:, :, None] * fine[:, None, :-1]).flatten(1, 2)[:, :count].to(dtype)
     return power_table  # (H, count, M)
 

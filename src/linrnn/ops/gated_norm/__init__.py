@@ -199,15 +199,15 @@ def _definition(
     if z is not None:
         factor = _ACTS[gate](wide(z))
         h = h if norm_first else h * factor
-    parts = h.unflatten(-1, (groups, channels // groups))
+    parts = h.unflatten(-1, (groups, channels // groups))  # (..., groups, C)
     parts = parts - parts.mean(-1, keepdim=True) if centre else parts
     scale = inverse_root(parts.square().mean(-1, keepdim=True) + eps)
-    y = (parts * scale).flatten(-2)
+    y = (parts * scale).flatten(-2)  # (..., channels)
     y = y if weight is None else y * wide(weight)
     y = y if bias is None else y + wide(bias)
     if q is not None and k is not None and v is not None and share is not None:
-        both = (wide(q) * wide(k) * wide(share)).unflatten(-1, parts.shape[-2:])
-        sums = both.sum(-1, keepdim=True).expand_as(both).flatten(-2)
+        both = (wide(q) * wide(k) * wide(share)).unflatten(-1, parts.shape[-2:])  # (..., groups, C)
+        sums = both.sum(-1, keepdim=True).expand_as(both).flatten(-2)  # (..., channels)
         y = y + sums * wide(v)
     y = y * factor if factor is not None and norm_first else y
     return (y.to(dtype or x.dtype),)

@@ -69,7 +69,7 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
         into = _rows(grad)  # a copy of it must live until the kernel is done
         ends = (native.pointer(t) for t in (*slopes, sums))
         _run(arguments, 0, 0, True, parts, *_by_group(into, arguments[_TENSORS]), *ends)
-    totals = (None,) * 4 if sums is None else sums.sum(0).unbind(0)
+    totals = (None,) * 4 if sums is None else sums.sum(0).unbind(0)  # (channels,) each
     of_weight, of_bias, of_share, of_skip_weight = (
         None if t is None or total is None else total.to(t.dtype)
         for t, total in zip(of_channels, totals, strict=True)
@@ -82,7 +82,7 @@ def _rows(x: Tensor | None) -> Tensor | None:
     """Rows of channels as the kernel reads them, with any strides: (rows, channels)."""
     if x is None:
         return None
-    x = x.reshape(-1, x.shape[-1])
+    x = x.reshape(-1, x.shape[-1])  # (rows, channels)
     return dense(x) if x.is_neg() or not aligned(x) else x
 
 

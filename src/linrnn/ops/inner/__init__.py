@@ -125,7 +125,7 @@ def _read(
     state = _State(list(change), list(pending), list(velocity))
     read = reader.step if position.shape[1] == 1 else reader.sequence
     o, state = read(rows, state, position)
-    results = [o.transpose(1, 2), *state.change, *state.pending, *state.velocity]
+    results = [o.transpose(1, 2), *state.change, *state.pending, *state.velocity]  # o: (B, T, H, V)
     return tuple(tied(results, sources, linked))
 
 
@@ -141,7 +141,7 @@ _operator = composed(
 
 def _by_head(x: Tensor) -> Tensor:
     """Move time of (B, T, H, ...) behind heads; numbers that all heads share become (B, 1, T)."""
-    return x[:, None] if x.ndim == 2 else x.transpose(1, 2)
+    return x[:, None] if x.ndim == 2 else x.transpose(1, 2)  # (B, H, T, ...) or (B, 1, T)
 
 
 class _State(NamedTuple):
@@ -191,7 +191,7 @@ class _Reader:
         ):
             o, state = self._group(group, part, state)
             outputs.append(o)
-        return torch.cat(outputs, 2), state
+        return torch.cat(outputs, 2), state  # (B, H, T, V)
 
     def _group(self, pieces: list[_Piece], rows: Rows, state: _State) -> tuple[Tensor, _State]:
         """Pieces of which only the state before them is kept."""
@@ -207,7 +207,7 @@ class _Reader:
                 o, now = self._piece(piece, part, now, weights, constants)
                 outputs.append(o)
             after = (*now.change, *now.pending, *now.velocity)
-            return torch.cat(outputs, 2), *without_inputs(after, tensors)
+            return torch.cat(outputs, 2), *without_inputs(after, tensors)  # (B, H, T, V)
 
         o, *results = recomputed(compute, *(x for part in lists for x in part))
         return o, _State(*_cut(results, sizes[1:4]))
@@ -244,9 +244,9 @@ def _pieces(position: Tensor, mini_batch: int) -> Iterator[_Piece]:
         for t in range(position.shape[1]):
             yield _Piece(1, fresh[:, t], begins[:, t], ends[:, t])
         return
-    masks = torch.stack([fresh, begins, ends])
+    masks = torch.stack([fresh, begins, ends])  # (3, B, T)
     # one look for the whole call: a device waits for each
-    any_row, every_row = torch.stack([masks.any(1), masks.all(1)]).tolist()
+    any_row, every_row = torch.stack([masks.any(1), masks.all(1)]).tolist()  # 3 T numbers each
     time = len(any_row[0])
     first = [t for t in range(time) if t == 0 or any_row[1][t]]
     for t, end in zip(first, [*first[1:], time], strict=True):

@@ -32,6 +32,7 @@ class Rows(NamedTuple):
 
     def split(self, sizes: list[int]) -> list["Rows"]:
         """Cut along time, each tensor once."""
+        # (B, H, steps, ...) each
         parts = [[None] * len(sizes) if x is None else x.split(sizes, 2) for x in self]
         return [Rows(*cut) for cut in zip(*parts, strict=True)]
 
@@ -77,7 +78,7 @@ def coefficients(rows: Rows) -> Coefficients:
     # each step of a scan is a row of all coefficients: one for a gradient, velocity and pending
     written = torch.where(one, rate[..., None], 0)  # (B, H, m, m)
     zero = torch.zeros_like(rate)[..., None]
-    speed = torch.cat([written, zero, zero], -1)
+    speed = torch.cat([written, zero, zero], -1)  # (B, H, m, m + 2)
     begin = torch.eye(size + 2, dtype=rate.dtype, device=rate.device)
     if momentum is not None:
         speed = _scanned(momentum, speed, begin[size])
@@ -96,8 +97,8 @@ def _scanned(a: Tensor, b: Tensor, begin: Tensor) -> Tensor:
     """``h_t = a_t h_{t-1} + b_t`` along the third axis, from ``begin``."""
     batch = a.shape[:2]
     a, b = (z.flatten(0, 1) for z in (a[..., None].expand_as(b), b))  # (B H, m, columns)
-    h, _ = linear_scan(a, b, begin.expand(b.shape[0], -1))
-    return h.view(*batch, *h.shape[1:])
+    h, _ = linear_scan(a, b, begin.expand(b.shape[0], -1))  # h: (B H, m, columns)
+    return h.view(*batch, *h.shape[1:])  # (B, H, ...)
 
 
 def learn(
@@ -116,7 +117,7 @@ def learn(
     pending = [
         _moved(c, s, p, v, torch.einsum("bhti,bhi...->bht...", c.writes, g))
         for s, p, v, g in zip(carry.start, *_lists(carry), gradients, strict=True)
-    ]
+    ]  # (B, H, T, ...) each
     starts = [w[:, :, None] for w in carry.start]
     weights = [_gained(s, p, rows.gain) for s, p in zip(starts, pending, strict=True)]
     o = rule.read(mode, weights, rows.q, constants)
@@ -127,7 +128,7 @@ def learn(
         velocity = [
             _spoilt(bad.any(-1), _speed(c, v, torch.einsum("bhi,bhi...->bh...", c.last, g)))
             for v, g in zip(carry.velocity, gradients, strict=True)
-        ]
+        ]  # (B, H, ...) each
     return o, Carry(carry.start, last, velocity)
 
 
@@ -159,7 +160,7 @@ def _speed(c: Coefficients, velocity: Tensor, write: Tensor) -> Tensor:
 
 
 def _wide_as(x: Tensor, like: Tensor) -> Tensor:
-    return x.reshape(*x.shape, *[1] * (like.ndim - x.ndim))
+    return x.reshape(*x.shape, *[1] * (like.ndim - x.ndim))  # (B, H, T, *ones)
 
 
 def _gained(start: Tensor, pending: Tensor, gain: Tensor | None) -> Tensor:
@@ -175,6 +176,7 @@ def _row_gradients(
     def losses(*weights: Tensor) -> Tensor:
         return rule.loss(mode, weights, rows.k, rows.v, constants).sum()
 
+    # (B, H, T, ...) each
     of_rows = [w[:, :, None].expand(-1, -1, count, *w.shape[2:]) for w in start]
     if transformed():
         return list(torch.func.grad(losses, argnums=tuple(range(len(start))))(*of_rows))
@@ -193,8 +195,8 @@ def _hidden(parts: list[Tensor]) -> tuple[list[Tensor], Tensor]:
 
     They must not reach the rows before, as a product with zero would let them.
     """
-    flags = [~x.flatten(3).isfinite().all(-1) for x in parts]
-    bad = torch.stack(flags).any(0)
+    flags = [~x.flatten(3).isfinite().all(-1) for x in parts]  # (B, H, T) each
+    bad = torch.stack(flags).any(0)  # (B, H, T)
     return [torch.where(_wide_as(bad, x), 0, x) for x in parts], bad
 
 
@@ -313,7 +315,7 @@ class _Moves(NamedTuple):
     def _sum(self, h: Tensor, e: Tensor, by: Tensor) -> Tensor:
         """The sum of the gradients of rows, each times a number."""
         e = by[..., None] * e
-        return e.sum(-2) if self.start.ndim == 3 else h.mT @ e
+        return e.sum(-2) if self.start.ndim == 3 else h.mT @ e  # (B, H, ...)
 
 
 def _layer(parts: list[_Moves], x: Tensor, h: Tensor, e: Tensor) -> Tensor:
@@ -334,10 +336,11 @@ def _learn_one(
         inputs, errors = _backward(rule, mode, rows, carry.start, constants)
         gradients: list[Tensor] = []
         for (_, b), h, e in zip(layers_of(carry.start), inputs, errors, strict=True):
+            # (B, H, ...) each
             gradients += [h.mT @ e] if b is None else [h.mT @ e, e.squeeze(-2)]
     else:
         gradients = _row_gradients(rule, mode, rows, carry.start, constants)
-        gradients = [g.squeeze(2) for g in gradients]
+        gradients = [g.squeeze(2) for g in gradients]  # (B, H, ...) each
     pending: list[Tensor] = []
     speeds: list[Tensor] = []
     for start, before, velocity, g in zip(carry.start, *_lists(carry), gradients, strict=True):

@@ -111,7 +111,7 @@ def predict(activation: str, weights: Tensors, x: Tensor) -> Tensor:
     """The outputs of a perceptron for rows (..., d_in) with weights of their own."""
     layers = layers_of(weights)
     for i, (W, b) in enumerate(layers):
-        x = (x[..., None, :] @ W).squeeze(-2)
+        x = (x[..., None, :] @ W).squeeze(-2)  # (..., columns)
         x = x if b is None else x + b
         if i < len(layers) - 1:
             x = ACTIVATIONS[activation].value(x)

@@ -36,9 +36,9 @@ def forward(
     """``y`` and the last state; with ``keep`` also the rounded input and the states."""
     x = dense(x)
     halves = rounded(x)
-    b = F.linear(halves, B.to(_HALF)).unflatten(-1, (len(B) // 2, 2))
+    b = F.linear(halves, B.to(_HALF)).unflatten(-1, (len(B) // 2, 2))  # (B, T, N, 2)
     h, last = scan.forward(b, a, initial_state, reset)
-    (y,) = skip.forward(F.linear(h.flatten(-2), C.to(_HALF)), D, x)
+    (y,) = skip.forward(F.linear(h.flatten(-2), C.to(_HALF)), D, x)  # (B, T, outputs)
     return (y, last, halves, h) if keep else (y, last)
 
 
@@ -58,14 +58,14 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the first six arguments; that of ``x`` is written once."""
     grad_z, grad_D = skip.without_x(halves, D, x, grad)
-    rows = grad_z.flatten(0, 1)
-    grad_C, _ = weight_gradient(rows, h.flatten(2).flatten(0, 1))
-    into_h = (rows @ C.to(_HALF)).view(h.shape)
+    rows = grad_z.flatten(0, 1)  # (B T, outputs)
+    grad_C, _ = weight_gradient(rows, h.flatten(2).flatten(0, 1))  # (outputs, 2 N)
+    into_h = (rows @ C.to(_HALF)).view(h.shape)  # (B, T, N, 2)
     grad_b, grad_a, grad_first = scan.backward(h, a, initial_state, reset, h, into_h, grad_last)
-    rows = grad_b.flatten(2).flatten(0, 1)
-    grad_B, _ = weight_gradient(rows, halves.flatten(0, 1))
+    rows = grad_b.flatten(2).flatten(0, 1)  # (B T, 2 N)
+    grad_B, _ = weight_gradient(rows, halves.flatten(0, 1))  # (2 N, inputs)
     grad_x = None
     if needs[0]:
-        through = (rows @ B.to(_HALF)).view(x.shape)
+        through = (rows @ B.to(_HALF)).view(x.shape)  # (B, T, inputs)
         (grad_x,) = skip.forward(through, D, grad)
     return grad_x, grad_B, grad_a, grad_first, grad_C, grad_D

@@ -292,6 +292,7 @@ class _ShardedScan(torch.autograd.Function):
             product, local_state = _summary(a, b, reset, chain.reverse, backend)
         cleared = b.new_zeros(batch, dtype=torch.bool) if reset is None else reset.any(1)
         gather_dtype = _double_of(b.dtype)
+        # (B, 2 width + 1)
         sent = torch.cat([x.to(gather_dtype) for x in (product, local_state, cleared[:, None])], 1)
         # (ranks, B, ...)
         products, local_states, flags = chain.gather_in_order(sent).split([width, width, 1], 2)
@@ -314,6 +315,7 @@ class _ShardedScan(torch.autograd.Function):
         else:
             local_grad = _adjoint_summary(a, grad_h, reset, chain.reverse, ctx.backend)
         sent = torch.cat([local_grad, grad_final], 1).to(products.dtype)  # (B, 2 C)
+        # (ranks, B, width) each
         local_grads, finals = chain.gather_in_order(sent).split(h.shape[2], 2)
         arriving = _carry(products.conj().flip(0), local_grads.flip(0), cuts.flip(0), finals.sum(0))
         arriving_here = arriving[chain.ranks - 1 - chain.place].to(grad_final.dtype)
@@ -351,6 +353,7 @@ def _summary(
         _, state = local_scan(a_part, b_part, state, **options)
         if a.ndim == 3:
             product = product * a_part.to(product_dtype).prod(1)
+    # (B, width)
     return product if a.ndim == 3 else _power(a.to(product_dtype), time).expand(batch, width), state
 
 

@@ -26,7 +26,8 @@ def loop(
     batch, time, channels = b.shape
     compute_dtype = accumulator_dtype(b.dtype)
     # unbind, not b[:, t]: the gradient of an index is as large as the whole tensor
-    inputs = b.to(compute_dtype).unbind(1)
+    inputs = b.to(compute_dtype).unbind(1)  # T times (B, C)
+    # T times (C,) or (B, C)
     decays = (a.to(compute_dtype),) * time if a.ndim == 1 else a.to(compute_dtype).unbind(1)
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     h: dict[int, Tensor] = {}

@@ -93,7 +93,7 @@ def many_dense_scan(
 
 def turn(re: Tensor, im: Tensor, h: Tensor) -> Tensor:
     """The blocks ``[[re, -im], [im, re]]`` times ``h`` (..., channels, 2)."""
-    p, q = h.unbind(-1)
+    p, q = h.unbind(-1)  # (B, T, N) each
     return torch.stack([re * p - im * q, im * p + re * q], -1)  # (..., C, 2)
 
 

@@ -52,8 +52,9 @@ def skipped_pair_scan(
     if _as_one(x, B, a, initial_state, C, D):
         y, last = _PRODUCT(x, B, a, initial_state, C, D, reset)
         return y, last
-    b = half_linear(x.to(B.dtype), B).unflatten(-1, (len(B) // 2, 2))
+    b = half_linear(x.to(B.dtype), B).unflatten(-1, (len(B) // 2, 2))  # (B, T, N, 2)
     h, last = pair_scan(a, b, initial_state, reset)
+    # (B, T, outputs), (B, N)
     return add_skip(half_linear(in_dtype_of(C, h.flatten(-2)), C), D, x), last
 
 
@@ -80,9 +81,9 @@ def _definition(
     reset: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """In PyTorch's operators and `pair_scan`, with the roundings of the kernels."""
-    b = F.linear(x.to(_HALF), B.to(_HALF)).unflatten(-1, (len(B) // 2, 2))
+    b = F.linear(x.to(_HALF), B.to(_HALF)).unflatten(-1, (len(B) // 2, 2))  # (B, T, N, 2)
     h, last = pair_scan(a, b, initial_state, reset)
-    z = F.linear(h.flatten(-2), C.to(_HALF))
+    z = F.linear(h.flatten(-2), C.to(_HALF))  # (B, T, outputs)
     return torch.addcmul(wide(z), D, x), last
 
 

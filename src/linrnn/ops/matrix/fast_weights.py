@@ -57,6 +57,7 @@ def fed_back_delta(
 def fed_back_step(z: Tensor, R: Tensor, S: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """One step of `fed_back_delta`: the next S and y."""
     K, V = S.shape[-2:]
+    # (batch, heads, K), (batch, heads, K), (batch, heads, V), (batch, heads, 1)
     q, k, v, b = (z + _times(y.tanh(), R)).split([K, K, V, 1], -1)
     S = _written(S, k.softmax(-1), v, b.sigmoid())
     return S, _read(S, q.softmax(-1))
@@ -94,7 +95,7 @@ def asked_by_itself(
         tensor([1.5000, 1.7500, 1.8750])
     """
     reads = []
-    steps = (x.unbind(1) for x in (o, k, v, beta))
+    steps = (x.unbind(1) for x in (o, k, v, beta))  # time times (batch, heads, channels)
     for t, (o_t, k_t, v_t, beta_t) in enumerate(zip(*steps, strict=True)):
         if reset is not None:
             S, y = _cleared(reset[:, t], S, y)
@@ -150,15 +151,17 @@ def self_referential(
             (shift,) = _cleared(reset[:, t], shift)
         y, shift = self_referential_step(x_t, W, shift)
         reads.append(y)
+    # (batch, time, heads, d), (batch, heads, d, n)
     return (torch.stack(reads, 1) if reads else x), shift
 
 
 def self_referential_step(x: Tensor, W: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     """One step of `self_referential`: its output, and the next change."""
     d, now = x.shape[-1], W + shift
-    y, q, k, b = _read(now, x).split([d, d, d, 4], -1)  # (batch, heads, d); b: (batch, heads, 4)
+    y, q, k, b = _read(now, x).split([d, d, d, 4], -1)  # (batch, heads, d or 4) each
     q, k, beta = q.softmax(-1), k.softmax(-1), b.sigmoid()
-    rates = [beta[..., i : i + 1].expand(x.shape) for i in range(3)]
+    rates = [beta[..., i : i + 1].expand(x.shape) for i in range(3)]  # (batch, heads, d) each
+    # (batch, heads, n)
     change = torch.cat([*rates, beta[..., 3:].expand(b.shape)], -1) * _read(now, q - k)
     return y, shift + k[..., None] * change[..., None, :]
 
@@ -169,12 +172,12 @@ def _cleared(now: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
 
 def _times(y: Tensor, R: Tensor) -> Tensor:
     """(batch, heads, a) times (heads, a, b)."""
-    return (y.transpose(0, 1) @ R).transpose(0, 1)
+    return (y.transpose(0, 1) @ R).transpose(0, 1)  # (batch, heads, n)
 
 
 def _read(S: Tensor, q: Tensor) -> Tensor:
     """``S^T q`` of every head."""
-    return (q[..., None, :] @ S).squeeze(-2)
+    return (q[..., None, :] @ S).squeeze(-2)  # (batch, heads, n)
 
 
 def _written(S: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:

@@ -68,8 +68,8 @@ def _definition(
 ) -> tuple[Tensor, ...]:
     """In PyTorch's operators: on any device, differentiable to any order."""
     key, s = wide(key), wide(rate).sigmoid()
-    c = (key * wide(direction)).unflatten(-1, (heads, -1))
-    c = (c * (c.square().sum(-1, keepdim=True) + eps).rsqrt()).flatten(-2)
+    c = (key * wide(direction)).unflatten(-1, (heads, -1))  # (B, T, heads, channels)
+    c = (c * (c.square().sum(-1, keepdim=True) + eps).rsqrt()).flatten(-2)  # (B, T, keys)
     k = key * (1 + (s - 1) * wide(relax))
     return k.to(dtype), (-c).to(dtype), (c * s).to(dtype), scale * wide(decay).sigmoid()
 

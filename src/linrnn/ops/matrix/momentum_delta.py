@@ -110,7 +110,9 @@ def momentum_delta_scan(
     if not reverse:
         o, S, M = momentum_scan(*steps, S, M, reset, cu_seqlens)
         return o.to(v.dtype), (S, M)
+    # both: (seqs, 2, H, K, V)
     _, both, *layout = mirrored(q, torch.stack([S, M], 1), reset, cu_seqlens)
+    # (B, T, H, V), (seqs, H, K, V), (seqs, H, K, V)
     o, S, M = momentum_scan(*(x.flip(1) for x in steps), *both.unbind(1), *layout)
     last = (S, M) if cu_seqlens is None else (S.flip(0), M.flip(0))
     return o.flip(1).to(v.dtype), last
@@ -206,17 +208,19 @@ def momentum_scan(
     alpha, mu, beta = (chunks.cut(z, of) for z, of in ((alpha, 1.0), (mu, 1.0), (beta, 0.0)))
     inside, weights = _weights(alpha, mu, beta)  # (rows, H, C, 1 + C), (rows, H, C, 2 + C)
     q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (rows, H, C, ...)
-    entering = F.pad(weights[:, :, :-1], (0, 0, 1, 0))
+    entering = F.pad(weights[:, :, :-1], (0, 0, 1, 0))  # (R, H, C, 2 + C)
     entering[:, :, 0, 0].fill_(1)  # S as the chunk begins
+    # (R, H, C, C)
     system = torch.eye(chunks.size, dtype=q.dtype, device=q.device) + entering[..., 2:] * (p @ k.mT)
-    right = torch.cat([v, entering[..., :1] * p, entering[..., 1:2] * p], -1)
+    right = torch.cat([v, entering[..., :1] * p, entering[..., 1:2] * p], -1)  # (R, H, C, V + 2 K)
     solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    write, erase = solved.split([v.shape[-1], 2 * K], -1)
-    answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)
-    scores = (q @ k.mT) * weights[..., 2:]
+    write, erase = solved.split([v.shape[-1], 2 * K], -1)  # (R, H, C, V), (R, H, C, 2 K)
+    answers = torch.cat([weights[..., :1] * q, weights[..., 1:2] * q], -1)  # (R, H, C, 2 K)
+    scores = (q @ k.mT) * weights[..., 2:]  # (R, H, C, C)
     of_S, of_M, of_momentum = weights[:, :, -1, 0], weights[:, :, -1, 1], inside[:, :, -1, 0]
-    at_end = torch.stack([of_S, of_M, torch.zeros_like(of_S), of_momentum], -1)
-    at_end = at_end.unflatten(-1, (2, 2))  # of S and M what the chunk makes of both
+    at_end = torch.stack([of_S, of_M, torch.zeros_like(of_S), of_momentum], -1)  # (R, H, 4)
+    at_end = at_end.unflatten(-1, (2, 2))  # (R, H, 2, 2), of S and M what the chunk makes of both
+    # (R, H, C, 2 K)
     keys = torch.cat([weights[:, :, -1, 2:, None] * k, inside[:, :, -1, 1:, None] * k], -1)
     steps = (write, erase, answers, scores, at_end, keys)
     o, S, M = chunks.walk(S, M, steps)
@@ -241,11 +245,11 @@ def _finite(
     wrong = torch.stack([~z.isfinite() for z in rates]).any(0)  # (B, T, H)
     for z in vectors:
         wrong = wrong | ~z.isfinite().all(-1)
-    spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (B, H)
+    spoilt = torch.stack([~z.isfinite().flatten(2).all(-1) for z in memories]).any(0)  # (seqs, H)
     like = rates[0]
     unreset = (
         torch.ones_like(like) if reset is None else (~reset[..., None]).to(like).expand_as(like)
-    )
+    )  # (B, T, H)
     lost, ended = linear_scan(unreset, wrong.to(like), spoilt.to(like), cu_seqlens=cu_seqlens)
     return (
         (lost > 0, ended > 0),
@@ -284,10 +288,11 @@ class _Chunks:
         """``z`` (B, T, ...) as (rows, C, ...), the first chunk of every sequence first."""
         more = 1 if self.places is not None else self.counts[0] * self.size - self.time
         if more:
-            z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, more), value=fill)
+            z = F.pad(z, (*(0, 0) * (z.ndim - 2), 0, more), value=fill)  # (B, T + more, ...)
         z = z if self.places is None else z.index_select(1, self.places)
+        # (chunks, B, C, ...)
         rows: Tensor = z.unflatten(1, (sum(self.counts), self.size)).transpose(0, 1)
-        return rows.flatten(0, 1)
+        return rows.flatten(0, 1)  # (R, C, ...)
 
     def walk(self, S: Tensor, M: Tensor, steps: Tensors) -> tuple[Tensor, Tensor, Tensor]:
         """Outputs (B, T, H, V), and the memories that go from chunk to chunk at last."""
@@ -300,13 +305,13 @@ class _Chunks:
         for s, count in enumerate(self.counts):
             state = both if self.back is None else both[s * heads : (s + 1) * heads]
             chunks, state = _walk(state, tuple(z[begin : begin + count] for z in steps))
-            outputs += [o.unflatten(0, (batch, heads)) for o in chunks]
+            outputs += [o.unflatten(0, (batch, heads)) for o in chunks]  # (batch, heads, C, V) each
             begin += count
             finals.append(state)
-        o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (B, count C, H, V)
+        o = torch.stack(outputs, 1).transpose(2, 3).flatten(1, 2)  # (B, steps, H, V)
         o = o[:, : self.time] if self.back is None else o.index_select(1, self.back)
-        final = finals[0] if len(finals) == 1 else torch.cat(finals)
-        S, M = final.unflatten(0, (seqs, heads)).chunk(2, -2)
+        final = finals[0] if len(finals) == 1 else torch.cat(finals)  # (seqs H, 2 K, V)
+        S, M = final.unflatten(0, (seqs, heads)).chunk(2, -2)  # (seqs, H, K, V) each
         return o, S, M
 
 
@@ -328,11 +333,13 @@ def _weights(alpha: Tensor, mu: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     rows, C, H = alpha.shape
     eye = torch.eye(1 + C, dtype=alpha.dtype, device=alpha.device)
     first, writes = eye[0], eye[1:]  # each its own
-    writes = writes[None, :, None].expand(rows, C, H, 1 + C)
+    writes = writes[None, :, None].expand(rows, C, H, 1 + C)  # (rows, C, H, 1 + C)
+    # (rows, C, H, 1 + C), (rows, H, 1 + C)
     inside, _ = linear_scan(mu[..., None], writes, first.expand(rows, H, 1 + C))
-    pushed = F.pad(beta[..., None] * inside, (1, 0))
-    start = F.pad(first[:1], (0, 1 + C)).expand(rows, H, 2 + C)
+    pushed = F.pad(beta[..., None] * inside, (1, 0))  # (rows, C, H, 2 + C)
+    start = F.pad(first[:1], (0, 1 + C)).expand(rows, H, 2 + C)  # (rows, H, 2 + C)
     weights, _ = linear_scan(alpha[..., None], pushed, start)
+    # (rows, H, C, 1 + C), (rows, H, C, 2 + C)
     return inside.transpose(1, 2), weights.transpose(1, 2)
 
 
@@ -344,8 +351,8 @@ def _chunk(
     written = torch.baddbmm(write, erase, both, alpha=-1)
     o = torch.baddbmm(answers @ both, scores, written)
     S_and_M = both.unflatten(1, (2, both.shape[1] // 2)).flatten(2)  # (B H, 2, K V)
-    decayed = (at_end @ S_and_M).view(both.shape)
-    return o, torch.baddbmm(decayed, keys.mT, written)
+    decayed = (at_end @ S_and_M).view(both.shape)  # (R, 2 K, V)
+    return o, torch.baddbmm(decayed, keys.mT, written)  # (R, C, V), (R, 2 K, V)
 
 
 def momentum_step(
@@ -364,6 +371,6 @@ def momentum_step(
     """`momentum_scan` of a single step, the axis of time included."""
     q, k, v, p = (z.transpose(1, 2) for z in (q, k, v, p))  # (B, H, 1, ...)
     alpha, mu, beta = (z.transpose(1, 2)[..., None] for z in (alpha, mu, beta))
-    M = mu * M + k.mT @ (v - p @ S)
+    M = mu * M + k.mT @ (v - p @ S)  # (B, H, K, V)
     S = alpha * S + beta * M
-    return (q @ S).transpose(1, 2), S, M
+    return (q @ S).transpose(1, 2), S, M  # (B, 1, H, V), (B, H, K, V), (B, H, K, V)

@@ -98,7 +98,7 @@ def ridge_solve(
 
 def _symmetric(H: Tensor) -> Tensor:
     """Conjugate gradients are for symmetric systems; so derivatives agree in every direction."""
-    return (H + H.mT) / 2
+    return (H + H.mT) / 2  # (B, H, K, K)
 
 
 def _solved(kind: str, iterations: int, q: Tensor, *system: Any) -> tuple[Tensor, ...]:
@@ -113,7 +113,7 @@ def _conjugate_gradients(
     kind: str, iterations: int, q: Tensor, system: Sequence[Any]
 ) -> tuple[Tensor, ...]:
     product, ridge = _without_ridge(kind, system)
-    advance, ridge = _rounds_of(q), ridge.flatten()
+    advance, ridge = _rounds_of(q), ridge.flatten()  # ridge: (H K,)
     x, r, p = torch.zeros_like(q), q, q
     size = q.square().sum(-1)  # (B, T, H)
     enough, rounds = torch.finfo(q.dtype).eps ** 2 * size, torch.zeros_like(size)
@@ -165,7 +165,7 @@ def _advanced(
     ridge: Tensor,
 ) -> tuple[Tensor, ...]:
     """The same of tensors (..., H, d_key) and (..., H)."""
-    along = torch.addcmul(along, ridge.view(p.shape[-2:]), p)
+    along = torch.addcmul(along, ridge.view(p.shape[-2:]), p)  # (..., H, K)
     active = ~(size <= enough)
     step = torch.where(active, size / (p * along).sum(-1), 0)[..., None]
     x, r = torch.addcmul(x, step, p), torch.addcmul(r, step, along, value=-1)
@@ -208,7 +208,7 @@ def _written_down(
 ) -> Tensor:
     """H of every step, (B, T, H, K, K)."""
     outer = (beta[..., None] * k)[..., None] * k[..., None, :]
-    decay = g.exp()[..., None, None].expand_as(outer)
+    decay = g.exp()[..., None, None].expand_as(outer)  # (B, T, H, K, K)
     return linear_scan(decay, outer, state, reset=reset)[0]
 
 

@@ -45,12 +45,12 @@ def phases(
     """
     angle = angle.double()
     turn = angle - (angle / (2 * pi)).round() * (2 * pi)  # half the time of a remainder
-    rows = turn.flatten(2) if turn.ndim > 2 else turn.unsqueeze(-1)
+    rows = turn.flatten(2) if turn.ndim > 2 else turn.unsqueeze(-1)  # (B, T, channels)
     if STOPPED.get():  # nothing is to be computed, and what is explained is another scan
         return turn, turn.sum(1)
     layout: Any = {"reset": reset, "cu_seqlens": cu_seqlens, "reverse": reverse}
     sums, last = linear_scan(rows.new_ones(rows.shape[2]), rows, **layout)
-    return sums.view(turn.shape), last.view(-1, *turn.shape[2:])
+    return sums.view(turn.shape), last.view(-1, *turn.shape[2:])  # (B, T, ...), (seqs, ...)
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -62,10 +62,13 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     count = 2 * cos.shape[-1]
     if count == x.shape[-1] and eager(x, cos, sin) and in_pairs(x):  # the same in one pass
+        # (B, T, H, pairs)
         pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
-        return torch.view_as_real(pairs).flatten(-2)
+        return torch.view_as_real(pairs).flatten(-2)  # (B, T, H, 2 pairs)
     even, odd = x[..., 0:count:2], x[..., 1:count:2]
+    # (B, T, H, 2 pairs)
     pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+    # (B, T, H, channels)
     return pairs if count == x.shape[-1] else torch.cat([pairs, x[..., count:]], -1)
 
 
@@ -88,6 +91,7 @@ class Turning(NamedTuple):
         o, final = results
         phase = each_head(self.phase, final.shape[1], 1).unsqueeze(2)  # (seqs, H, 1, pairs or 1)
         turns = _wave(phase, self.pairs, final.dtype)
+        # (B, T, H, V), (seqs, H, K, V)
         return o.to(self.dtype), turned(final.mT.contiguous(), *turns).mT.contiguous()
 
 
@@ -112,6 +116,7 @@ def in_frame(
     dtype = functools.reduce(torch.promote_types, (x[n].dtype for n in STORED if x[n] is not None))
     accumulator, steps = accumulator_dtype(dtype), x["q"].shape[:2]
     turns = angle if angle.ndim % 2 == 0 else angle.unsqueeze(-1)  # (.., heads, pairs or 1)
+    # (B, T, H or 1, pairs)
     turns = turns if turns.ndim == 4 else turns.expand(*steps, *turns.shape)
     sums, last = phases(turns, reset, cu_seqlens, reverse)
     back = _wave(-sums, pairs, accumulator)  # (B, T, heads, pairs)
@@ -131,14 +136,14 @@ def _wave(phase: Tensor, pairs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor
     """Cosines and sines of phases (.., pairs or 1), repeated for ``pairs`` pairs."""
     cos, sin = phase.cos().to(dtype), phase.sin().to(dtype)
     shape = (*phase.shape[:-1], pairs)
-    return cos.expand(shape), sin.expand(shape)
+    return cos.expand(shape), sin.expand(shape)  # (..., H, pairs) each
 
 
 def _before_first(sums: Tensor, turns: Tensor, a: Tensor) -> Tensor:
     """Phases of what is read before a write: of a step's first one those before it turns."""
     if a.ndim < 5:
         return sums - turns
-    later = sums.unsqueeze(2).expand(-1, -1, a.shape[2] - 1, -1, -1)
+    later = sums.unsqueeze(2).expand(-1, -1, a.shape[2] - 1, -1, -1)  # (B, T, count, H, pairs)
     return torch.cat([(sums - turns).unsqueeze(2), later], 2)  # (B, T, rank, heads, pairs or 1)
 
 
@@ -183,7 +188,7 @@ def _checked_pairs(where: str, angle: Tensor, x: Mapping[str, Tensor]) -> int:
 def _turned_back(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """``x`` (B, T, [rank], heads, d_key) of all heads that either has, turned back."""
     if x.ndim > cos.ndim:
-        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
+        cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)  # (B, T, 1, ...) each
     ours, turning = x.shape[-2], cos.shape[-2]
     heads = ours if ours % turning == 0 else turning if turning % ours == 0 else ours * turning
     x = each_head(x, heads, x.ndim - 2)
@@ -194,4 +199,4 @@ def _turned_back(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _of_channels(g: Tensor, pairs: int) -> Tensor:
     """Decays of pairs that turn, and of the channels behind, as those of all channels."""
-    return torch.cat([g[..., :pairs].repeat_interleave(2, -1), g[..., pairs:]], -1)
+    return torch.cat([g[..., :pairs].repeat_interleave(2, -1), g[..., pairs:]], -1)  # (B, T, H, K)

@@ -64,10 +64,10 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     gradients = (field for t in (x, dt, z, B[0], C[0]) for field in array(t))
     outputs = (True, *gradients, initial.data_ptr(), sums.data_ptr())
     _run(p, groups, rows, chunk_states, grad_y, grad_final, outputs)
-    B, C = (t.sum(0) if groups > 1 else t.squeeze(0) for t in (B, C))
+    B, C = (t.sum(0) if groups > 1 else t.squeeze(0) for t in (B, C))  # (B, T, N) each
     total = sums.sum(0)
     # an operator's results must not share memory
-    A = total[:modes].T.to(p.A.dtype, copy=True, memory_format=torch.contiguous_format)
+    A = total[:modes].T.to(p.A.dtype, copy=True, memory_format=torch.contiguous_format)  # (d, N)
     D, bias = (total[modes + i].to(p.A.dtype, copy=True) for i in (0, 1))
     grads = (x, dt, A, B.to(p.B.dtype), C.to(p.C.dtype), D, initial, z, bias)
     return tuple(None if t is None else g for g, t in zip(grads, p.tensors, strict=True))

@@ -66,7 +66,7 @@ def selective_scan(*fields: Any, backend: str | None = None) -> tuple[Tensor, Te
         y, final = _read(_steps(p, slice(start, end)), state, backend)
         ys.append(y)
         finals.append(final)
-    return torch.cat(ys, 1), torch.cat(finals)
+    return torch.cat(ys, 1), torch.cat(finals)  # (1, T, d), (seqs, d, N)
 
 
 def _read(p: Problem, state: Tensor | None, backend: str | None) -> tuple[Tensor, Tensor]:
@@ -89,7 +89,7 @@ def _read(p: Problem, state: Tensor | None, backend: str | None) -> tuple[Tensor
         ys.append(y)
     if not ys:
         return p.x.clone(), state.clone()
-    return torch.cat(ys[::-1] if p.reverse else ys, 1), state
+    return torch.cat(ys[::-1] if p.reverse else ys, 1), state  # (B, T, d), (B, d, N)
 
 
 def discretise(dt: Tensor, A: Tensor, zoh: bool) -> tuple[Tensor, Tensor]:
@@ -127,7 +127,7 @@ def _chunk(p: Problem, state: Tensor, backend: str | None) -> tuple[Tensor, Tens
     a, weight = discretise(dt, p.A, p.zoh)  # (B, T, d, N)
     b = weight * x[..., None] * B[:, :, None]
     h, state = linear_scan(a, b, state, reset=p.reset, reverse=p.reverse, backend=backend)
-    y = torch.einsum("btdn,btn->btd", h, C)
+    y = torch.einsum("btdn,btn->btd", h, C)  # (B, T, d)
     if p.D is not None:
         y = y + p.D * x
     if p.z is not None:

@@ -82,11 +82,12 @@ def _check(
 def _definition(
     x: Tensor, state: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None
 ) -> tuple[Tensor, Tensor]:
+    # (batch, channels, width)
     updated = torch.cat([state[..., 1:], x.reshape(*x.shape[:2], 1).to(state.dtype)], -1)
     _, window, weight, bias = widened(x, updated, weight, bias)
     y = (window * weight).sum(-1)  # (B, C)
     y = y if bias is None else y + bias
-    return (F.silu(y) if activation else y).view(x.shape), updated
+    return (F.silu(y) if activation else y).view(x.shape), updated  # (batch, channels, ...)
 
 
 def _record(

@@ -202,7 +202,7 @@ def _fresh(steps: tuple[int, int], widths: Sequence[int], dtype: torch.dtype) ->
         return []
     if len({*widths}) == 1:
         together = torch.empty((len(widths), *steps, widths[0]), dtype=dtype, device=_HERE)
-        return list(together.unbind(0))
+        return list(together.unbind(0))  # (batch, time, width) each
     return [torch.empty((*steps, n), dtype=dtype, device=_HERE) for n in widths]
 
 

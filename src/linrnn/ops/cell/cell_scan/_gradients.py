@@ -59,15 +59,17 @@ def of_matrices(
     for i, *pair in products:
         like = matrices[i]
         heads = like.shape[0] if like.ndim == 3 else 1
-        left, right = pair[0].flatten(0, 1), pair[1].flatten(0, 1)  # (batch * time, width)
+        left, right = pair[0].flatten(0, 1), pair[1].flatten(0, 1)  # (batch * time, width) each
         if half and heads == 1:
             product = half_outer_sum(left.bfloat16(), right.bfloat16())  # (rows, columns)
-            product = product.to(like.dtype).reshape(like.shape)  # ([heads,] rows, columns)
+            product = product.to(like.dtype).reshape(like.shape)  # (..., rows, columns)
         else:
             steps, rows, columns = left.shape[0], left.shape[1], right.shape[1]
+            # (steps, heads, rows / heads)
             left = left.to(like.dtype).reshape(steps, heads, rows // heads)
+            # (steps, heads, columns / heads)
             right = right.to(like.dtype).reshape(steps, heads, columns // heads)
-            product = outer_sum(left, right).reshape(like.shape)  # ([heads,] rows, columns)
+            product = outer_sum(left, right).reshape(like.shape)  # (..., rows, columns)
         total = gradients[i]
         gradients[i] = product if total is None else total + product
     pairs = zip(matrices, gradients, strict=True)

@@ -29,7 +29,7 @@ def results(
     rows, reset = layout.batch(leaves.states), layout.reset
     # unbind, not x[:, t]: the gradient of an index is as large as the whole tensor
     dtype = leaves.states[0].dtype
-    inputs = [x.to(dtype).unbind(1) for x in leaves.inputs]
+    inputs = [x.to(dtype).unbind(1) for x in leaves.inputs]  # time times (batch, width)
     time, cu_seqlens = layout.time, layout.cu_seqlens
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     outputs: dict[int, list[Tensor]] = {}

@@ -263,7 +263,7 @@ def _collected(
         states.append(final.index_put((edge.kept,), x[edge.row, edge.first]))
     inputs = [
         y.expand(x.shape).to(x.dtype) for y, x in zip(values.outputs, leaves.inputs, strict=True)
-    ]
+    ]  # (batch, time, width) each
     parameters = [torch.zeros_like(x) for x in leaves.parameters]
     for i, x in values.sums:
         shape = (*into[0].shape[:2], parameters[i].shape[-1])

@@ -168,7 +168,7 @@ class Plan:
         finals, outputs = list(map(empty, self._finals)), list(map(empty, self._outputs))
         written = [*finals, *outputs]
         if self._more is not None:
-            written += empty(self._more).unbind(0)
+            written += empty(self._more).unbind(0)  # (batch, *time, width) each
         if not self._replay.run(tensors, written, marks):
             return None
         first = len(finals)

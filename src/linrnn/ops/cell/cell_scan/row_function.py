@@ -214,13 +214,14 @@ class RowFunction:
         if sums is not None:
             summed = sums.sum(0).to(wide(channels[0]).real.dtype)  # (sums, heads, width)
             for (i, _), total in zip(code.program.sums, summed.unbind(0), strict=True):
+                # (width,)
                 totals[i] = total[:, 0] if self._traced.widths.parameters[i] else total.flatten()
         gradients, numbers = list[Tensor](), itertools.count()
         for x in channels:
             parts = [
                 torch.zeros_like(x.real) if total is None else total.view(x.shape)
                 for total in (totals.get(next(numbers)) for _ in range(1 + x.is_complex()))
-            ]
+            ]  # (..., width) each
             gradients.append((torch.complex(*parts) if x.is_complex() else parts[0]).to(x.dtype))
         return gradients
 
@@ -234,6 +235,7 @@ class RowFunction:
         for x in tensors:
             if x.is_complex() or x.is_neg():
                 x = x.resolve_conj().resolve_neg()
+            # (..., width) each
             parts += torch.view_as_real(x).unbind(-1) if x.is_complex() else [x]
         return parts
 
@@ -262,6 +264,7 @@ class RowFunction:
             sums = make(plan.sums, dtype=torch.float64)
         if plan.launch is not None:
             if plan.copies:
+                # of a row (rows, width), of a channel (width,)
                 tensors = [t if shape is None else t.reshape(shape).contiguous() for t, shape in
                            zip(tensors, plan.copies, strict=True)]  # fmt: skip
             with torch.cuda.device_of(first):
@@ -398,5 +401,6 @@ def _narrow_nodes(
 
 def _operand(x: Tensor, heads: int, width: int, narrow: bool) -> tuple[Any, ...]:
     """A tensor with the distances of its rows, heads and channels."""
+    # (rows, heads) or (rows, heads, width)
     x = x.reshape(-1, heads) if narrow else x.reshape(-1, heads, width)
     return x, *x.stride(), *((0,) if narrow else ())

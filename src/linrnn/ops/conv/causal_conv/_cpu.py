@@ -48,7 +48,7 @@ def forward(
         _run(arguments, y, 0, 0, 0, 0, 0, 0, 0)
         return y
     batch, time, channels = x.shape
-    y = torch.empty((batch, channels, time), dtype=x.dtype).mT
+    y = torch.empty((batch, channels, time), dtype=x.dtype).mT  # (B, T, C)
     _run(arguments, y, 0, 0, 0, 0, 0, 0, 0, along_time=True)
     return y
 
@@ -67,6 +67,7 @@ def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     outputs = (*array(grad_x), grad_past.data_ptr(), sums.data_ptr())
     _run(arguments, grad_y, True, rows, *outputs)
     total = sums.sum(0)
+    # (C, width)
     grad_weight = total[:width].T.to(weight.dtype, copy=True, memory_format=torch.contiguous_format)
     grad_bias = total[width].to(weight.dtype, copy=True)
     return grad_x, grad_past.to(past.dtype), grad_weight, grad_bias

@@ -109,7 +109,7 @@ def block_scan(
     h, final = blocks(
         A, b, initial_state, index, reset, cu_seqlens, gather, reverse, backend=backend
     )
-    return h.reshape(shape), final.reshape(final.shape[0], *shape[2:])
+    return h.reshape(shape), final.reshape(final.shape[0], *shape[2:])  # (B, T, ...), (B, ...)
 
 
 def _one_step(
@@ -137,6 +137,7 @@ def _product(A: Tensor, h: Tensor) -> Tensor:
     A = A.to(h.dtype)
     if A.ndim == 2:
         return h @ A.mT  # (..., n)
+    # (..., n)
     return (A @ h.unsqueeze(-1)).squeeze(-1) if h.shape[-1] > 4 else Matrices(A).times(h)
 
 
@@ -148,10 +149,12 @@ def _one_axis(
     count = prod(axes)
     b = b.reshape(batch, time, count, side)  # (B, T, C, n)
     if index is not None:
+        # (B, T, blocks, n) each
         A, index = (x.expand(batch, time, *axes, side).reshape(b.shape) for x in (A, index))
     elif A.ndim == len(axes) + 2:
         A = A.reshape(count, side, side)  # (C, n, n)
     else:
+        # (B, T, blocks, n, n)
         A = A.expand(batch, time, *axes, side, side).reshape(batch, time, count, side, side)
     if initial_state is not None:
         initial_state = initial_state.reshape(initial_state.shape[0], count, side)  # (S, C, n)

@@ -48,8 +48,9 @@ def by_steps(
         return _nothing(b, initial_state, cu_seqlens)
     dtype = accumulator_dtype(b.dtype)
     # unbind, not b[:, t]: the gradient of an index is as large as the whole tensor
+    # T times (B, blocks, n), (B, blocks, n, n)
     inputs, moves = b.to(dtype).unbind(1), A.to(dtype).unbind(time)
-    cuts = None if reset is None else reset.unbind(1)
+    cuts = None if reset is None else reset.unbind(1)  # T times (B,)
     offsets = [0, time] if cu_seqlens is None else cu_seqlens.tolist()
     h: dict[int, Tensor] = {}
     finals = []
@@ -160,6 +161,7 @@ def _previous(
     h: Tensor, initial_state: Tensor | None, reset: Any, cu_seqlens: Any, reverse: bool
 ) -> Tensor:
     initial = None if initial_state is None else initial_state.flatten(1)  # (S, C n)
+    # (B, T, blocks, n)
     return previous_state(h.flatten(2), initial, reset, cu_seqlens, reverse).view(h.shape)
 
 

@@ -79,6 +79,7 @@ class Matrices(NamedTuple):
 
     def unbind(self, time: int) -> "list[Matrices]":
         """Those of each step, without an axis of time."""
+        # T times (B, blocks, n, n)
         return [self] * time if self.constant else [Matrices(A) for A in self.A.unbind(1)]
 
     def flip(self) -> "Matrices":
@@ -145,6 +146,7 @@ class Permutations(NamedTuple):
 
     def unbind(self, time: int) -> "list[Permutations]":
         """Those of each step, without an axis of time."""
+        # T times (B, blocks, n)
         pairs = zip(self.scale.unbind(1), self.places.unbind(1), strict=True)
         return [Permutations(scale, index, self.gather) for scale, index in pairs]
 

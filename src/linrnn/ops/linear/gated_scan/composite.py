@@ -39,7 +39,7 @@ def gated_scan(
 
 def keep_and_input(x: Tensor, positive: bool, normalise: bool) -> tuple[Tensor, Tensor]:
     """Share of the old state that stays, and what is added, from (..., 2 or 3, channels)."""
-    value, *gates = x.unbind(-2)
+    value, *gates = x.unbind(-2)  # (B, T, C) each
     if positive:
         value = positive_value(value)
     if len(gates) == 2 and not normalise:

@@ -110,7 +110,7 @@ def local_scan(
     """`linear_scan` of what this process holds, wherever it is called."""
     unmarked = reset is None and cu_seqlens is None and backend is None
     if unmarked and initial_state is not None and _is_plain_step(a, b, initial_state):
-        h = torch.addcmul(b, a, initial_state.unsqueeze(1))  # streaming, kept cheap
+        h = torch.addcmul(b, a, initial_state.unsqueeze(1))  # (B, 1, *channels), cheap
         return h, h.squeeze(1).clone()  # (B, 1, *channels), (B, *channels)
     check_flags("linear_scan", reverse=reverse)
     a, b, initial_state = check_arguments("linear_scan", a, b, initial_state, reset, cu_seqlens)
@@ -152,7 +152,7 @@ def _one_step(
     if reset is not None:
         cleared = reset.reshape(b.shape[0], *[1] * (initial_state.ndim - 1))  # (B, 1, ...)
         initial_state = torch.where(cleared, 0, initial_state)
-    decay = a.squeeze(1) if a.ndim == b.ndim else a  # (B, *channels) or (*channels)
+    decay = a.squeeze(1) if a.ndim == b.ndim else a  # (*channels,) or (B, *channels)
     # (B, *channels)
     state = torch.addcmul(b.squeeze(1).to(initial_state.dtype), decay, initial_state)
     return state.unsqueeze(1).to(b.dtype, copy=True), state  # (B, 1, *channels), (B, *channels)
@@ -177,6 +177,7 @@ def unflat_channels(h: Tensor, final: Tensor, shape: torch.Size) -> tuple[Tensor
     """Results with the channel axes of the input's ``shape`` again."""
     if len(shape) == 3:
         return h, final
+    # (B, T, *channels), (B, *channels)
     return h.reshape(shape), final.reshape(final.shape[0], *shape[2:])
 
 

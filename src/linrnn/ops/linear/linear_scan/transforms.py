@@ -79,7 +79,7 @@ class TransformableScan(torch.autograd.Function):
         """Fold the mapped axis into the batch."""
         folded = fold(info.batch_size, in_dims[1:5], inputs)
         outputs = transformed_scan(compute, *folded, *inputs[5:])
-        return unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)
+        return unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)  # (size, B, T, C)
 
 
 def scan_adjoint(
@@ -142,6 +142,7 @@ def fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) ->
     batch, time = mapped_first(b, b_dim).shape[1:3]
     b = rows(b, b_dim)
     if a_dim is not None and a.ndim == 2:  # one constant decay for each mapped call
+        # (size, B, T, C)
         a = a.movedim(a_dim, 0)[:, None, None].expand(size, batch, time, b.shape[-1])
         a = rows(a, 0)
     elif a.ndim > 1:
@@ -149,7 +150,7 @@ def fold(size: int, in_dims: tuple[int | None, ...], inputs: tuple[Any, ...]) ->
     initial_state = (
         # (size * S, C)
         None if initial_state is None else mapped_first(initial_state, h_dim).flatten(0, 1)
-    )
+    )  # (size S, C)
     reset = None if reset is None else rows(reset, r_dim)
     if cu_seqlens is not None:
         later = time * torch.arange(size, device=cu_seqlens.device)[:, None] + cu_seqlens[1:]
@@ -162,6 +163,7 @@ def unfold(outputs: tuple[Tensor, Tensor], size: int, packed: bool) -> tuple[Ten
     """The results of each mapped call, along a new first axis."""
     h, final = outputs
     if packed:
+        # (size, 1, T, C), (size, C)
         return h[0].unflatten(0, (size, 1, -1)), final.unflatten(0, (size, -1))
     # (size, B, T, C), (size, B, C)
     return h.unflatten(0, (size, -1)), final.unflatten(0, (size, -1))

@@ -64,7 +64,7 @@ class TransformableLogScan(torch.autograd.Function):
         """Fold the mapped axis into the batch."""
         folded = fold(info.batch_size, in_dims[1:5], inputs)
         outputs = transformed_log_scan(compute, *folded, *inputs[5:])
-        return unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)
+        return unfold(outputs, info.batch_size, inputs[4] is not None), (0, 0)  # (size, B, T, C)
 
 
 def shares(

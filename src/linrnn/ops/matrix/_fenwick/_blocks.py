@@ -52,6 +52,7 @@ def read_blocks(
     """
     batch, time, groups = q.shape[:3]
     heads = (groups, v.shape[2] // groups)
+    # (B, T, G, E, ...) each
     of_heads = [x.unflatten(2, heads) for x in (v, g, scales, beta) if x is not None]
     levels = None if state is None else state.unflatten(1, heads)  # (B, G, E, L, K, V)
     count = max(1, ROWS // (time * max(q.shape[3], heads[1] * v.shape[3])))
@@ -64,7 +65,7 @@ def read_blocks(
         for j in range(0, groups, by_group):
             row, group = slice(i, i + by_row), slice(j, j + by_group)
             rows = (x[row, :, group].transpose(1, 2).flatten(0, 1) for x in (q, k, *of_heads))
-            first = None if levels is None else levels[row, group].flatten(0, 1)
+            first = None if levels is None else levels[row, group].flatten(0, 1)  # (R, L, E, K, V)
             o, final = _read_rows(Steps(*rows), first, position, sure)
             shape = (-1, min(by_group, groups - j))
             parts.append((o.unflatten(0, shape).transpose(1, 2), final.unflatten(0, shape)))
@@ -100,7 +101,7 @@ def _read_rows(
 
 def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
     """One after the other along an axis; one alone as it is, which a copy of all would cost."""
-    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), axis)
+    return parts[0] if len(parts) == 1 else torch.cat(tuple(parts), axis)  # (R, T, ...)
 
 
 def _block_size(position: int, steps: int) -> int:
@@ -137,7 +138,7 @@ def _stacked(levels: dict[int, Tensor], count: int) -> Tensor:
     """All levels (R, E, L, K, V), zeros where one holds nothing."""
     empty = torch.zeros_like(next(iter(levels.values())))
     S = torch.stack([levels.get(n, empty) for n in range(count)], 1)  # (R, L, K, E, V)
-    return S.movedim(3, 1)
+    return S.movedim(3, 1)  # (R, E, L, K, V)
 
 
 def _read_before(block: Steps, levels: dict[int, Tensor], within: Within) -> Tensor:
@@ -145,7 +146,7 @@ def _read_before(block: Steps, levels: dict[int, Tensor], within: Within) -> Ten
     o = within.outputs
     for level, S in levels.items():
         assert within.queries is not None
-        read = (within.queries @ S.flatten(2)).view_as(o)
+        read = (within.queries @ S.flatten(2)).view_as(o)  # (R, C, E, V)
         scale = block.scales[..., level]  # (R, T, E)
         weight = scale if within.since is None else within.since * scale
         o = torch.addcmul(o, weight[..., None], read)
@@ -157,7 +158,7 @@ def _read_within(block: Steps, last: bool, joins: bool) -> Within:
     time, top = block.q.shape[1], block.scales.shape[3] - 1
     size = min(time, PAIRS)
     rows = block.blocks(size)
-    o = _read_pairs(rows).reshape(block.v.shape)
+    o = _read_pairs(rows).reshape(block.v.shape)  # (R, C, E, V)
     states, S, inner = _steps_of_a_state(block), None, {}
     since, until = rows.g.cumsum(1), _later(rows.g)  # (R blocks, size, E)
     while size < time:
@@ -174,10 +175,10 @@ def _read_within(block: Steps, last: bool, joins: bool) -> Within:
             values = until_first.exp()[..., None] * first.v
             read = second.q @ first.k.mT @ values.flatten(2)  # (R pairs, size, E V)
         else:
-            read = second.q @ written[0].flatten(2)
+            read = second.q @ written[0].flatten(2)  # (R, C, E V)
         level = min(size.bit_length(), top)
         weight = since_second.exp() * second.scales[..., level]
-        outputs_of_half = o.view(-1, 2 * size, *o.shape[2:])[:, size:]
+        outputs_of_half = o.view(-1, 2 * size, *o.shape[2:])[:, size:]  # (R, C, E, V)
         outputs_of_half.addcmul_(weight[..., None], read.view_as(outputs_of_half))
         across = since_second[:, -1:]  # (R pairs, 1, E)
         if written is not None:
@@ -186,8 +187,8 @@ def _read_within(block: Steps, last: bool, joins: bool) -> Within:
                 ends = slice(time // (2 * size) - 1, None, time // (2 * size))
                 inner[size.bit_length()] = decay[ends] * written[0][ends]
             S = torch.addcmul(written[1], decay, written[0])
-        since = torch.cat([since_first, since_second + since_first[:, -1:]], 1)
-        until = torch.cat([until_first + across, until_second], 1)
+        since = torch.cat([since_first, since_second + since_first[:, -1:]], 1)  # (R, C)
+        until = torch.cat([until_first + across, until_second], 1)  # (R, C)
         size *= 2
     if last and time <= states:
         inner = _short_levels(block, until)
@@ -200,7 +201,7 @@ def _read_within(block: Steps, last: bool, joins: bool) -> Within:
 
 def _later(g: Tensor) -> Tensor:
     """Sums over the later steps of each row, (R, C, E)."""
-    later = torch.cat([g[:, 1:], torch.zeros_like(g[:, :1])], 1)
+    later = torch.cat([g[:, 1:], torch.zeros_like(g[:, :1])], 1)  # (R, C, E)
     return later.flip(1).cumsum(1).flip(1)
 
 
@@ -216,16 +217,16 @@ def _read_pairs(block: Steps) -> Tensor:
     q, k, v, g, scales, _ = block
     g, scales = g.transpose(1, 2), scales.transpose(1, 2)  # (R, E, C), (R, E, C, L)
     weight = pair_weights(scales) * pair_decays(g)
-    pairs = ((q @ k.mT)[:, None] * weight).tril()
+    pairs = ((q @ k.mT)[:, None] * weight).tril()  # (R, E, C, C)
     o: Tensor = pairs @ v.transpose(1, 2)  # (R, E, C, V)
-    return o.transpose(1, 2)
+    return o.transpose(1, 2)  # (R, C, E, V)
 
 
 def _written(rows: Steps, until: Tensor) -> Tensor:
     """The writes of each row, at its end, (R, K, E, V)."""
     values = until.exp()[..., None] * rows.v  # (R, C, E, V)
     S: Tensor = rows.k.mT @ values.flatten(2)  # (R, K, E V)
-    heads: Tensor = S.unflatten(2, rows.v.shape[2:])
+    heads: Tensor = S.unflatten(2, rows.v.shape[2:])  # (R, K, E, V)
     return heads
 
 
@@ -237,5 +238,5 @@ def _short_levels(block: Steps, until: Tensor) -> dict[int, Tensor]:
     count = steps.bit_length()
     sizes = [1 << max(level - 1, 0) for level in reversed(range(count))]
     each = zip(block.k[:, begin:].split(sizes, 1), values.split(sizes, 1), strict=True)
-    S = [(k.mT @ v).unflatten(2, block.v.shape[2:]) for k, v in each]
+    S = [(k.mT @ v).unflatten(2, block.v.shape[2:]) for k, v in each]  # (R, K, E, V) each
     return dict(zip(reversed(range(count)), S, strict=True))

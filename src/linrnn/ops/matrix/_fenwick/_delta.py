@@ -41,19 +41,20 @@ def read_within(block: Steps, last: bool, joins: bool, sure: bool) -> Within:
         weight = block.scales[:, :, 0, level].reshape(-1, size)  # (N, C)
         pairs = (o, queries, S, erased, weight)
         (o_1, o_2), (q_1, q_2), (S_1, S_2), (erased_1, erased_2), (_, weight) = map(halves, pairs)
-        o = torch.cat([o_1, torch.addcmul(o_2, weight[..., None], q_2 @ S_1)], 1)
+        o = torch.cat([o_1, torch.addcmul(o_2, weight[..., None], q_2 @ S_1)], 1)  # (R, C, V)
         moved = erased_2 @ S_1  # (N / 2, K, V)
         S = S_2 + moved
         if last:
             levels[size.bit_length()] = _ends(moved, time // (2 * size))
         size *= 2
         if joins or size < time:
-            queries = torch.cat([q_1, q_2 @ erased_1], 1)
+            queries = torch.cat([q_1, q_2 @ erased_1], 1)  # (R, C, K)
             erased = erased_2 @ erased_1
-    o, S = o.view(block.v.shape), S[:, :, None]
+    o, S = o.view(block.v.shape), S[:, :, None]  # (R, C, E, V), (R, K, E, V)
     levels = {level: x[:, :, None] for level, x in levels.items()}
     if not joins:
         return Within(o, S, levels)
+    # (R, C, E, V), (R, K, E, V)
     return Within(o, S, levels, queries.reshape(block.q.shape), None, erased)
 
 
@@ -66,17 +67,17 @@ def _chunks(rows: Steps, sure: bool) -> tuple[_Blocks, Tensor]:
     of_q, of_k = (torch.cat([q, k], 1) @ k.mT).split(size, 1)  # (N, C, C)
     inverse = torch.linalg.solve_triangular(
         beta[..., None] * of_k * decays, torch.diag_embed(beta), upper=False, unitriangular=True
-    )
+    )  # (R, C, C)
     keys, spoilt = since * k, None  # (N, C, K): what each step erases with in memories before
     if not sure:
         inverse, keys, v, spoilt = _apart(inverse, keys, v)
     at_end = decays[:, -1:] * k.mT  # (N, K, C)
     to_values = torch.cat([(of_q * decays).tril(), at_end], 1) @ inverse  # (N, C + K, C)
     if spoilt is not None:
-        of_end = spoilt[:, -1:].expand(-1, k.shape[2])
-        to_values = to_values + torch.cat([spoilt, of_end], 1)[..., None]
-    by_queries, of_keys = (to_values @ keys).split([size, k.shape[2]], 1)
-    reads, writes = to_values.split([size, k.shape[2]], 1)
+        of_end = spoilt[:, -1:].expand(-1, k.shape[2])  # (R, K)
+        to_values = to_values + torch.cat([spoilt, of_end], 1)[..., None]  # (R, C + K, C)
+    by_queries, of_keys = (to_values @ keys).split([size, k.shape[2]], 1)  # (R, C, K), (R, K, K)
+    reads, writes = to_values.split([size, k.shape[2]], 1)  # (R, C, C), (R, K, C)
     o = (reads * pair_weights(scales[:, :, 0])) @ v
     identity = torch.eye(k.shape[2], dtype=k.dtype, device=k.device)
     erased = since[:, -1:] * identity - of_keys
@@ -88,7 +89,7 @@ def _apart(inverse: Tensor, keys: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Te
 
     Zero times NaN, of a step that another does not see, would be NaN.
     """
-    total = torch.cat([inverse, keys, v], 2).detach().sum(2)
+    total = torch.cat([inverse, keys, v], 2).detach().sum(2)  # (R, C)
     nothing = total - total
     finite = (nothing == 0)[..., None]
     inverse, keys, v = (torch.where(finite, x, 0) for x in (inverse, keys, v))
@@ -111,4 +112,4 @@ def _last_levels(writes: Tensor, v: Tensor, chunks: int) -> dict[int, Tensor]:
 
 def _ends(x: Tensor, blocks: int) -> Tensor:
     """The last of each row's blocks."""
-    return x.reshape(-1, blocks, *x.shape[1:])[:, -1]
+    return x.reshape(-1, blocks, *x.shape[1:])[:, -1]  # (R, ...)

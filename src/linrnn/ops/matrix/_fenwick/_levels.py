@@ -30,7 +30,7 @@ class Rule(NamedTuple):
         each = self.v.shape[2] // max(1, self.q.shape[2])
         if self.beta is None or each == 1:
             return self
-        q, k = (x.repeat_interleave(each, 2) for x in (self.q, self.k))
+        q, k = (x.repeat_interleave(each, 2) for x in (self.q, self.k))  # (B, T, H, K) each
         return self._replace(q=q, k=k)
 
     def scan(
@@ -89,7 +89,7 @@ def read_levels(
         )
         outputs.append(o)
     assert state is not None
-    return torch.cat(outputs, 1), state
+    return torch.cat(outputs, 1), state  # (B, T, H, V)
 
 
 def _piece(
@@ -145,6 +145,7 @@ def _moments(
     restarts = position & (2 * of_step - 1) == 0
     inside = (start & of_sequence != 0) & (start & (of_sequence - 1) != 0)  # (levels, seqs)
     ends = newest & of_sequence != 0
+    # (seqs,) or (B, T) each
     return zip(*(x.unbind(0) for x in (reads, ~reads, restarts, inside, ends)), strict=True)
 
 
@@ -215,7 +216,7 @@ def _read_oldest(
     of_step = first[:, None]
     if cu_seqlens is not None:
         lengths = cu_seqlens.to(first.device, torch.long).diff()
-        of_step = first.repeat_interleave(lengths, output_size=position.shape[1])[None]
+        of_step = first.repeat_interleave(lengths, output_size=position.shape[1])[None]  # (1, T)
     joined, begun = position >> (top - 1) > of_step, position == 0
     read, last = rule.scan(torch.zeros_like(begun), oldest, begun, cu_seqlens)
     read_joined, last_joined = rule.scan(~joined, younger, begun, cu_seqlens)

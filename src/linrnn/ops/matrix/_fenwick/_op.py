@@ -145,8 +145,9 @@ def _in_blocks(
     numbers = (q, k, v, g, scales)
     row = torch.cat([x.flatten(2) for x in numbers], 2)  # (B, T, all numbers of a step)
     bad = ~row.isfinite().all(2)  # (B, T)
+    # (B, T, numbers) each
     parts = torch.where(bad[..., None], 0, row).split([x[0, 0].numel() for x in numbers], 2)
-    clean = [part.view(x.shape) for part, x in zip(parts, numbers, strict=True)]
+    clean = [part.view(x.shape) for part, x in zip(parts, numbers, strict=True)]  # (B, T, ...) each
     q, k, v, g, scales = clean
     o, final = read_blocks(q, k, v, g, None, scales, state, position)
     spoilt = bad.cumsum(1) > 0
@@ -170,10 +171,10 @@ def _packed(
     if start is None:
         start = torch.zeros(lengths.shape[0], dtype=torch.long, device=device)
     step = torch.arange(time, device=device)
-    first = (start - offsets[:-1]).repeat_interleave(lengths, output_size=time)
+    first = (start - offsets[:-1]).repeat_interleave(lengths, output_size=time)  # (T,)
     now = (step + first)[None]  # (1, T)
     if reset is not None:
-        begun = offsets[:-1].repeat_interleave(lengths, output_size=time)
+        begun = offsets[:-1].repeat_interleave(lengths, output_size=time)  # (T,)
         latest = torch.where(reset[0], step, -1).cummax(0).values
         now = torch.where(latest >= begun, step - latest, now[0])[None]
     o, final = read_levels(rule, scales, state, start, now, cu_seqlens)
@@ -200,4 +201,5 @@ def _one_by_one(
         count = torch.zeros(0, dtype=torch.long, device=rule.v.device)
         return rule.v.clone(), _unread(rule, scales, state, 0), count
     o, final, last = zip(*results, strict=True)
+    # (1, T, H, V), (seqs, H, L, K, V), (seqs,)
     return torch.cat(o, 1), torch.cat(final), torch.cat(last)

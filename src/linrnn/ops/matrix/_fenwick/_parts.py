@@ -23,6 +23,7 @@ class Steps(NamedTuple):
 
     def blocks(self, size: int) -> "Steps":
         """Blocks of ``size`` steps as rows: (R blocks, size, ...)."""
+        # (n, C, ...) each
         parts: Any = (None if x is None else x.reshape(-1, size, *x.shape[2:]) for x in self)
         return Steps(*parts)
 
@@ -42,18 +43,18 @@ class Within(NamedTuple):
         assert self.decay is not None
         if self.decay.ndim == 4:
             return self.decay * S
-        return (self.decay @ S.flatten(2)).view_as(S)
+        return (self.decay @ S.flatten(2)).view_as(S)  # (R, K, E, V)
 
 
 def halves(x: Tensor) -> tuple[Tensor, Tensor]:
     """The first and the second of each pair of rows."""
-    first, second = x.unflatten(0, (-1, 2)).unbind(1)
+    first, second = x.unflatten(0, (-1, 2)).unbind(1)  # (n, C, ...) each
     return first, second
 
 
 def pair_decays(g: Tensor) -> Tensor:
     """How each step has decayed at each later one, (..., C, C) of logarithms (..., C)."""
-    return g[..., None].expand(*g.shape, g.shape[-1]).tril(-1).cumsum(-2).exp()
+    return g[..., None].expand(*g.shape, g.shape[-1]).tril(-1).cumsum(-2).exp()  # (..., C, C)
 
 
 def pair_weights(scales: Tensor) -> Tensor:
@@ -63,4 +64,4 @@ def pair_weights(scales: Tensor) -> Tensor:
     differing_bits = step[:, None] ^ step  # the level of a pair is how many binary digits this has
     digits = torch.arange(size.bit_length() - 1, device=scales.device)
     level = (differing_bits[..., None] >> digits > 0).sum(-1).clamp(max=top)  # (C, C)
-    return scales.gather(-1, level.expand(*scales.shape[:-1], size))
+    return scales.gather(-1, level.expand(*scales.shape[:-1], size))  # (..., C, C)

@@ -31,9 +31,11 @@ def read_step(
         o = ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
         write = (k[:, :, None] * v[:, None])[:, None]  # (R, 1, K, V)
         empty = write.new_zeros(write.shape[0], levels - 1, *write.shape[2:])
-        S = torch.cat([write, empty], 1)
+        S = torch.cat([write, empty], 1)  # (R, L, K, V)
+        # (B, 1, H, V), (B, H, L, K, V)
         return o.view(batch, 1, heads, -1), S.unflatten(0, (batch, heads))
     masks = _moves(position, levels, state.dtype).repeat_interleave(heads, 0)  # (R, 3, L)
+    # (R,) or (R, K)
     g = torch.ones_like(q[:, :1]) if rule.g is None else rule.g[:, 0].flatten(0, 1).exp()
     g = g if g.ndim == 2 else g[:, None]  # (R, K or 1)
     S = state.flatten(0, 1)  # (R, L, K, V)
@@ -42,23 +44,24 @@ def read_step(
         z, o = _read_outer(g * q, S, masks, weights)
         o = o + ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
         # the sum goes to one level, the write to the newest: a product that writes each once
-        first = torch.eye(levels, 1).to(masks).T.expand(masks.shape[0], 1, levels)
+        first = torch.eye(levels, 1).to(masks).T.expand(masks.shape[0], 1, levels)  # (R, 1, L)
         into = torch.cat([masks[:, 2:], first], 1).mT  # (R, L, 2)
         new = torch.stack([g[..., None] * z, k[..., None] * v[:, None]], 1)  # (R, 2, K, V)
-        S = torch.baddbmm(decayed.flatten(2), into, new.flatten(2)).view_as(S)
+        S = torch.baddbmm(decayed.flatten(2), into, new.flatten(2)).view_as(S)  # (R, L, K, V)
     else:
         rate = rule.beta[:, 0].flatten()[:, None, None]  # (R, 1, 1)
         z, o, u = _read_delta(q, k, v, rate, g, S, masks, weights)
         S = decayed + masks[:, 2, :, None, None] * (g[..., None] * z)[:, None]
         S = S + k[:, None, :, None] * u[:, :, None]
+    # (B, 1, H, V), (B, H, L, K, V)
     return o.view(batch, 1, heads, -1), S.unflatten(0, (batch, heads))
 
 
 def _read_outer(q: Tensor, S: Tensor, masks: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Return z (R, K, V), and what decayed queries read before the write, (R, V)."""
-    join, keep, take = masks.unbind(1)
+    join, keep, take = masks.unbind(1)  # (R, L) each
     both = torch.stack([join, weights * keep], 1) @ S.flatten(2)  # (R, 2, K V)
-    z, decayed_sum = both.unflatten(2, S.shape[2:]).unbind(1)
+    z, decayed_sum = both.unflatten(2, S.shape[2:]).unbind(1)  # (R, K, V) each
     total = decayed_sum + (weights * take).sum(1)[:, None, None] * z  # (R, K, V)
     return z, (q[:, None] @ total)[:, 0]
 
@@ -75,10 +78,11 @@ def _read_delta(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return z (R, K, V), outputs (R, V), and what each level is written, (R, L, V)."""
     join, keep, take = (mask[..., None] for mask in masks.unbind(1))  # (R, L, 1)
-    z = (masks[:, :1] @ S.flatten(2)).view(S.shape[0], *S.shape[2:])
+    z = (masks[:, :1] @ S.flatten(2)).view(S.shape[0], *S.shape[2:])  # (R, K, V)
     reads = torch.stack([g * k, g * q], 1)[:, None].expand(-1, S.shape[1], -1, -1)  # (R, L, 2, K)
     by_level = (reads.flatten(0, 1) @ S.flatten(0, 1)).unflatten(0, S.shape[:2])  # (R, L, 2, V)
     of_k, of_q = (keep * x + take * (join * x).sum(1, keepdim=True) for x in by_level.unbind(2))
+    # (R, L, V)
     first = torch.cat([v[:, None], v.new_zeros(v.shape[0], S.shape[1] - 1, v.shape[1])], 1)
     u = first - rate * of_k
     outputs = of_q + (q * k).sum(1)[:, None, None] * u  # (R, L, V)
@@ -91,6 +95,6 @@ def _moves(position: Tensor, levels: int, dtype: torch.dtype) -> Tensor:
     # the oldest level takes what joins it and never joins another
     ends = torch.remainder(position[:, None], 1 << level) == 0
     join = ends & (level < levels - 1)  # (B, L)
-    take = torch.cat([torch.zeros_like(join[:, :1]), join[:, :-1]], 1) & ~join
+    take = torch.cat([torch.zeros_like(join[:, :1]), join[:, :-1]], 1) & ~join  # (B, L)
     filled = occupied(position, levels)
-    return torch.stack([join & filled, ~join & filled, take], 1).to(dtype)
+    return torch.stack([join & filled, ~join & filled, take], 1).to(dtype)  # (R, 3, L)

@@ -129,8 +129,9 @@ class _Slopes:
     def _lay_side_by_side(self) -> None:
         """Gradients of q, k and v that are parts of one tensor are so as well: see `parts`."""
         vectors = self.p.q, self.p.k, self.p.v
-        laid = like_parts([x.flatten(2) for x in vectors])
+        laid = like_parts([x.flatten(2) for x in vectors])  # (B, T, H channels) each
         if laid is not None:
+            # (B, T, H, K or V)
             q, k, self.v = (d.view(x.shape) for d, x in zip(laid, vectors, strict=True))
             self.q, self.k = q[None], k[None]
 
@@ -159,7 +160,7 @@ class _Slopes:
         q, k, a, b, g, beta = (
             None if x is None else x.sum(0) if x.shape[0] > 1 else x.squeeze(0)
             for x in (self.q, self.k, self.a, self.b, self.g, self.beta)
-        )
+        )  # (B, T, H, ...) each
         if p.g is not None and p.g.ndim < 3:
             g = self.sums[:, :, :, 0].sum((0, 1)).to(p.wide)
             g = g[:, 0].clone() if p.g.ndim == 1 else g
@@ -185,7 +186,7 @@ def _key_heads(p: Problem) -> int:
 def _of_shared(gradient: Tensor, x: Tensor) -> Tensor:
     """The gradient of an argument: summed over the heads that share it, in a fixed order."""
     if gradient.shape != x.shape:
-        gradient = gradient.unflatten(2, (x.shape[2], -1)).sum(3)
+        gradient = gradient.unflatten(2, (x.shape[2], -1)).sum(3)  # (B, T, H, ...)
     return gradient.to(x.dtype)
 
 

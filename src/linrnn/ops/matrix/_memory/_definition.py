@@ -109,7 +109,8 @@ def _terms(p: Problem) -> Terms:
         q = q * p.scale
     if p.normalizer:
         # joined and not padded, which no recorded step knows
-        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)
+        v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], -1)  # (B, T, H, V + 1)
+        # (B, T, H, V + 1)
         e = None if e is None else torch.cat([e, e.new_zeros(*e.shape[:-1], 1)], -1)
     g, sign = (
         x if x is None or x.ndim > 2 else x.to(p.wide).expand(*v.shape[:2], *x.shape)
@@ -168,7 +169,7 @@ def _of_steps(terms: Terms, change: Callable[[Tensor], Tensor]) -> Terms:
 
 def _longer(x: Tensor, steps: int) -> Tensor:
     """More steps behind the last, of zeros."""
-    return torch.cat([x, x.new_zeros(x.shape[0], steps, *x.shape[2:])], 1)
+    return torch.cat([x, x.new_zeros(x.shape[0], steps, *x.shape[2:])], 1)  # (B, T + steps, ...)
 
 
 def _sequences(
@@ -272,7 +273,7 @@ def _chunks(
             bad = grown if bad is None else bad | grown
         mixed, writes = keys.pairs(q, b, QUERY), keys.to_end(b)  # (B, n, H, C, C), (B, n, H, C, K)
         if bonus_query is not None and reads.corrections:
-            mixed = mixed + torch.diag_embed((bonus_query * b).sum(-1))
+            mixed = mixed + torch.diag_embed((bonus_query * b).sum(-1))  # (B, n, H, C, C)
         R, O = R + mixed @ W, O + mixed @ U  # noqa: E741
         P, X = writes.mT @ W, X + writes.mT @ U  # (B, n, H, K, K), (B, n, H, K, V)
     if bad is not None:
@@ -312,8 +313,8 @@ def _corrections(
 
 def chunked(x: Tensor, size: int) -> Tensor:
     """(B, T, H, ...) as (B, n, H, C, ...), in memory as `torch.where` returns it: the same bits."""
-    parts: Tensor = x.unflatten(1, (-1, size))
-    return parts.transpose(2, 3).contiguous()
+    parts: Tensor = x.unflatten(1, (-1, size))  # (B, n, C, H, ...)
+    return parts.transpose(2, 3).contiguous()  # (B, n, H, C, ...)
 
 
 def _not_finite(*optional: Tensor | None) -> Tensor | None:
@@ -384,6 +385,7 @@ class _Decay:
         if self.flips is None:
             return x
         ones = torch.ones_like(self.flips[:, :, :, :1])
+        # (B, n, H, C, channels)
         return x * (torch.cat([ones, self.flips[:, :, :, :-1]], 3) if early else self.flips)
 
     def pairs(self, x: Tensor, y: Tensor, kind: str) -> Tensor:
@@ -391,7 +393,7 @@ class _Decay:
         decay, visible = self._between(kind), self.seen[kind]
         x, y = self._flipped(x, self.early[kind]), self._flipped(y)
         if decay is not None and decay.shape[-1] > 1:
-            return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)
+            return torch.einsum("bnhic,bnhjc,bnhijc->bnhij", x, y, decay)  # (B, n, H, C, C)
         products = x @ y.mT  # (B, n, H, C, C)
         products = products if decay is None else products * decay.squeeze(-1)  # (B, n, H, C, C)
         return torch.where(visible, products, 0)
@@ -401,7 +403,7 @@ class _Decay:
         decay = self._between(QUERY)
         if decay is None:
             return weight @ v
-        return torch.einsum("bnhij,bnhjc,bnhijc->bnhic", weight, v, decay)
+        return torch.einsum("bnhij,bnhjc,bnhijc->bnhic", weight, v, decay)  # (B, n, H, C, channels)
 
     def since(self, x: Tensor, early: bool) -> Tensor:
         """``x`` times what the memory before the chunk keeps until a step, or until before it."""
@@ -426,10 +428,11 @@ class _Decay:
         decay = self.from_start[:, :, :, -1].exp()
         if self.flips is not None:
             decay = decay * self.flips[:, :, :, -1]
-        return decay.expand(x.shape[:3] + x.shape[4:])
+        return decay.expand(x.shape[:3] + x.shape[4:])  # (B, n, H, ...)
 
 
 def _earlier(log: Tensor) -> Tensor:
+    # (B, n, H, C, ...)
     return torch.cat([torch.zeros_like(log[:, :, :, :1]), log[:, :, :, :-1]], 3)
 
 
@@ -448,11 +451,12 @@ def _carry(
         decay, start = across.expand_as(X).flatten(2), state.flatten(1)
         h, last = linear_scan(
             decay, X.flatten(2), start, reset=cleared, cu_seqlens=cu_chunks, backend=backend
-        )
+        )  # (B, n, H K V), (seqs, H K V)
         # a chunk's own resets say which of its steps read what was before
         entering = previous_state(h, start, cu_seqlens=cu_chunks)
+        # (B, n, H, K, V), (seqs, H, K, V)
         return entering.unflatten(-1, state.shape[1:]), last.view(state.shape)
-    P = P + torch.diag_embed(across[..., 0])
+    P = P + torch.diag_embed(across[..., 0])  # (B, n, H, K, K)
     chunks, befores, finals = X.shape[1], [], []
     offsets = [0, chunks] if cu_chunks is None else cu_chunks.tolist()
     for s, (begin, end) in enumerate(itertools.pairwise(offsets)):
@@ -466,4 +470,4 @@ def _carry(
                 else torch.where(cleared[:, n, None, None, None], X[:, n], next_state)
             )
         finals.append(S)
-    return torch.stack(befores, 1), torch.cat(finals)
+    return torch.stack(befores, 1), torch.cat(finals)  # (B, chunks, H, K, V), (seqs, H, K, V)
