@@ -95,7 +95,7 @@ def statements(path):
 
 
 class Sizes(dict):
-    """What the letters of one call of a function stand for; a new one is bound where it is met."""
+    """Sizes that letters stand for in one call of a function; the first that is met binds one."""
 
     def __init__(self, variables):
         super().__init__()
