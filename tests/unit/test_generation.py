@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -88,6 +89,41 @@ def test_a_seed_repeats_and_others_differ():
 def test_a_message_names_the_bound_that_was_passed(options, text):
     with pytest.raises(ArgumentError, match=text):
         generate(model(), [1], 1, **options)
+
+
+NUMBERS = {
+    "max_new_tokens": (4, np.int64, np.int8, np.uint64),
+    "seed": (3, np.int64, np.int32, np.uint8),
+    "top_k": (2, np.int64, np.uint16),
+    "temperature": (0.5, np.float32, np.float64, np.float16, np.longdouble),
+    "top_p": (0.5, np.float32, np.float64, np.float16),
+}
+
+
+@pytest.mark.unchecked  # they are annotated as Python's numbers
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_of_numpy_are_numbers(name):
+    value, *kinds = NUMBERS[name]
+    net, tokenizer = model(), ByteTokenizer()
+    calls = {
+        "one": lambda **given: list(generate(net, [1, 2], **given)),
+        "batch": lambda **given: list(generate_batch(net, [[1], [2, 3]], **given)),
+        "text": lambda **given: "".join(generate_text(net, tokenizer, "to", **given)),
+    }
+    usual = {"max_new_tokens": 5, "seed": 1}
+    for call in calls.values():
+        expected = call(**usual | {name: value})
+        assert all(call(**usual | {name: kind(value)}) == expected for kind in kinds)
+    with pytest.raises(ArgumentError, match=f"{name} must be"):
+        calls["one"](**usual | {name: np.bool_(True)})
+
+
+@pytest.mark.unchecked
+def test_stop_tokens_of_numpy_are_tokens():
+    net = model()
+    expected = list(generate(net, [1, 2], 9, seed=0))
+    got = list(generate(net, [1, 2], 9, seed=0, stop=[np.int64(expected[3])]))
+    assert got == expected[: expected.index(expected[3])]
 
 
 def test_the_largest_seeds_are_seeds():

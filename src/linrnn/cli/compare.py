@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     row(f"\n{read_text(out / 'compare.md', inside=out)}")
     note(f"\n{out} holds this table as Markdown and CSV, the plots and all runs.\n")
     answer(lambda: {"task": options.task, "out": out, "rows": list(map(record, rows))})
-    return 0
+    return int(any(one.failures for one in rows))
 
 
 def record(row: Any) -> dict[str, Any]:
@@ -180,8 +180,9 @@ def _factors(options: argparse.Namespace) -> list[float]:
                 "without it."
             )
         return []
+    text = "0.3,1,3" if options.tune_factors is None else options.tune_factors
     try:
-        return [float(factor) for factor in (options.tune_factors or "0.3,1,3").split(",")]
+        return [float(factor) for factor in text.split(",")]
     except ValueError:
         raise ArgumentError(
             "compare: --tune-factors must be numbers with commas between, got "

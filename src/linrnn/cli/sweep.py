@@ -79,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = None if first is None else first.values
     rows = [joined({"options": one.values}, record(one.row)) for one in settings]
     answer(lambda: {"task": task, "out": out, "best": chosen, "settings": rows})
-    return 0
+    return int(all(one.row.failures for one in settings))
 
 
 def _announce(

@@ -71,7 +71,7 @@ def _write(
         write_atomically(out / "tuning.csv", _tuning_csv(search).encode())
     write_atomically(out / "compare.md", ("\n".join(lines) + "\n").encode())
     write_atomically(out / "compare.csv", _csv(rows).encode())
-    write_runs(out, chance=task.chance)
+    write_runs(out, configs[0].task, chance=task.chance)
     save(learning_curves(rows, task), out / "curves")
     save(_bars(rows, task), out / "bars")
     costs = draw_costs(rows, task)

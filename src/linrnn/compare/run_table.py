@@ -121,6 +121,7 @@ class RunTable:
         scale: str = "",
         measures: Mapping[Path, Mapping[str, float]] | None = None,
         chance: float | None = None,
+        task: str | None = None,
     ) -> _Runs:
         """Those in the folders below one, those of tuning among them; one that failed has no score.
 
@@ -129,16 +130,21 @@ class RunTable:
             scale: of all of them.
             measures: what else was measured, by the folder of a run.
             chance: of the task of all runs; None: of the task of each, for which some read data.
+            task: of the runs of a comparison, which lie directly below; others may lie beside them.
+                None is those of any task, in folders between too.
         """
         rows, chances = [], dict[str, float]()
-        for folder in sorted(path.parent for path in root.glob("**/config.json")):
-            extra = (measures or {}).get(folder, {})
+        pattern = "**/config.json" if task is None else "*-seed*/config.json"
+        for folder in sorted(path.parent for path in root.glob(pattern)):
             config = RunFolder(folder).load_config()
-            task = repr((config.task, config.task_options))
-            if task not in chances:
-                chances[task] = _chance(config) if chance is None else chance
+            if task not in (None, config.task):
+                continue
+            extra = (measures or {}).get(folder, {})
+            key = repr((config.task, config.task_options))
+            if key not in chances:
+                chances[key] = _chance(config) if chance is None else chance
             run = _of_folder(folder, root, config)
-            rows.append(replace(run, scale=scale, measures=extra, chance=chances[task]))
+            rows.append(replace(run, scale=scale, measures=extra, chance=chances[key]))
         return cls(tuple(rows))
 
     @classmethod
@@ -239,9 +245,9 @@ def _not_default(config: Config) -> dict[str, Any]:
     return listed
 
 
-def write_runs(out: Path, *, chance: float | None = None) -> None:
-    """Write ``runs.csv``, a row for every run below a folder; see `RunTable.below`."""
-    table = RunTable.below(out, chance=chance).made_by(revision())
+def write_runs(out: Path, task: str, *, chance: float | None = None) -> None:
+    """Write ``runs.csv``, a row for every run of a comparison; see `RunTable.below`."""
+    table = RunTable.below(out, chance=chance, task=task).made_by(revision())
     write_atomically(out / "runs.csv", table.csv())
 
 

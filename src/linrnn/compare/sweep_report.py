@@ -29,12 +29,15 @@ _ORDER = (
 _FILES = ("sweep.md", "sweep.csv", "runs.csv", *(f"sweep.{ending}" for ending in PLOT_ENDINGS))
 
 
-def write_sweep(settings: Sequence["Setting"], task: Task, out: Path) -> None:
-    """Write ``sweep.md``, ``sweep.csv``, ``runs.csv`` and the plot ``sweep`` (PNG and SVG)."""
+def write_sweep(settings: Sequence["Setting"], task: Task, out: Path, name: str) -> None:
+    """Write ``sweep.md``, ``sweep.csv``, ``runs.csv`` and the plot ``sweep`` (PNG and SVG).
+
+    ``name`` is that of the task.
+    """
     with report_in(out, _FILES):
         write_atomically(out / "sweep.md", ("\n".join(markdown(settings, task)) + "\n").encode())
         write_atomically(out / "sweep.csv", _csv(settings).encode())
-        write_runs(out)
+        write_runs(out, name)
         save(_panels(settings, task), out / "sweep")
 
 

@@ -76,7 +76,7 @@ def sweep(
     rows = train_all(entries, seeds, folder, say, jobs)
     pairs = zip(points, rows, strict=True)
     settings = [Setting(values=values, row=row) for values, row in pairs]
-    write_sweep(settings, build_task(config), folder)
+    write_sweep(settings, build_task(config), folder, config.task)
     return settings
 
 

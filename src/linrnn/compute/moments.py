@@ -35,7 +35,7 @@ class Moments:
         """The moments of no rows: zeros."""
 
         def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64)
+            return torch.zeros(shape, dtype=torch.float64, device="cpu")
 
         return cls(
             rows=zeros(),

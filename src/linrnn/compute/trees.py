@@ -169,7 +169,7 @@ def row_numbers(where: str, rows: Any, size: int) -> Tensor:
 
 def _as_index(where: str, rows: Any) -> Tensor:
     try:
-        index = torch.as_tensor(rows)
+        index = rows if isinstance(rows, Tensor) else torch.as_tensor(rows, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentTypeError(
             f"{where}: rows must be an integer or a list of integers, got {show(rows)}."

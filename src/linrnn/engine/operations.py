@@ -51,7 +51,9 @@ class Elementwise(NamedTuple):
     def of_numbers(self, *numbers: float) -> float:
         """The operation on numbers, in double precision."""
         with _disable_current_modes():  # nobody who records a call is to see this
-            return float(self(*[torch.tensor(x, dtype=torch.float64) for x in numbers]))
+            return float(
+                self(*[torch.tensor(x, dtype=torch.float64, device="cpu") for x in numbers])
+            )
 
 
 def block_linear(x: Any, weight: Any) -> Any:

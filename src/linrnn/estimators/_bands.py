@@ -10,7 +10,7 @@ from torch import Tensor
 from linrnn.errors import ArgumentError, show
 from linrnn.estimators._rolling import Residuals
 
-LEVELS = torch.arange(1, 100, dtype=torch.float64) / 100
+LEVELS = torch.arange(1, 100, dtype=torch.float64, device="cpu") / 100
 """Coverages whose bands are kept."""
 _FEWEST = 1e-12  # of a spread: a band that is not wider has no width
 _SHARE = 0.01  # of a width that the earlier half of the windows gives at least
@@ -123,7 +123,7 @@ def calibrate(residuals: Residuals, spreads: Tensor) -> Bands:
 
 def _quantiles(u: Tensor, independent: float) -> Tensor:
     """At `LEVELS`, of u (windows, channels); infinity where there are too few windows."""
-    infinite = torch.full((1, u.shape[1]), torch.inf, dtype=u.dtype)
+    infinite = torch.full((1, u.shape[1]), torch.inf, dtype=u.dtype, device="cpu")
     if not len(u):
         return infinite.expand(len(LEVELS), -1)
     ranks = torch.ceil(LEVELS * len(u) * (1 + 1 / independent) - 1e-9).long()

@@ -53,7 +53,7 @@ class BankReadout:
         """Fit to numbers, (series,) or (series, targets)."""
         self.flat, numbers = (
             y.ndim == 1,
-            torch.tensor(y.copy(), dtype=torch.float64).reshape(len(y), -1),
+            torch.tensor(y.copy(), dtype=torch.float64, device="cpu").reshape(len(y), -1),
         )
         # one penalty is for all targets, so their errors count in units of their spread
         self.unit = (unit(numbers) if self.flat else centre_and_spread(numbers[None])[1]).numpy()

@@ -290,12 +290,13 @@ class RecurrentEstimator(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
-        """PyTorch's threads: ``n_jobs``, as scikit-learn counts them."""
+        """As many threads as ``n_jobs``, as scikit-learn counts them, and new models on the CPU."""
         previous_threads = torch.get_num_threads()
         if self.n_jobs is not None:
             torch.set_num_threads(_threads_of(type(self).__name__, self.n_jobs))
         try:
-            yield
+            with torch.device("cpu"):
+                yield
         finally:
             torch.set_num_threads(previous_threads)
 

@@ -96,7 +96,7 @@ def rows_of(setup: Setup, sizes: Sizes, channels: int) -> Rows:
     unit = max(24.0, *(setup.seasons or (float(sizes.horizon),)))
     rng = np.random.default_rng(setup.seed)
     bank = ChangeBank(draw_modes(setup.n_modes, setup.seasons, unit, sizes.longest, rng))
-    few = torch.arange(0, len(bank.modes), 4)
+    few = torch.arange(0, len(bank.modes), 4, device="cpu")
     few = torch.cat([few, len(bank.modes) + few[few < bank.n_complex]])
     rows = Rows(bank, sizes.horizon, few=few)
     width = rows.width(channels)

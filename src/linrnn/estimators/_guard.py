@@ -78,7 +78,7 @@ class Guard:
         start, previous = 0, last - offset
         while start < len(values):
             part = slice(start, start + _BLOCK)
-            steps = torch.arange(1, len(values[part]) + 1, dtype=values.dtype)
+            steps = torch.arange(1, len(values[part]) + 1, dtype=values.dtype, device="cpu")
             bounds = (bound * _FALL**steps).clamp_min(self.base)
             over = changes[part].abs() > bounds
             n = int(over.to(torch.uint8).argmax()) if bool(over.any()) else len(steps)

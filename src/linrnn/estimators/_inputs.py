@@ -80,8 +80,12 @@ def as_numbers(where: str, what: str, data: Any) -> Any:
     if isinstance(data, np.ma.MaskedArray) and kind in "biufO":
         numbers: Any = data if kind == "O" else data.astype(np.float64)
         data = numbers.filled(None if kind == "O" else np.nan)
-    if kind == "O" and not _all_parts(data.ravel().tolist()):
-        return of_objects(where, what, data)
+    if kind == "O":
+        parts = data.ravel().tolist()
+        if not _all_parts(parts):
+            return of_objects(where, what, data)
+        if data.ndim == 1:  # NumPy does not stack arrays that an array holds
+            return _of_list(where, what, parts)
     return data
 
 

@@ -62,7 +62,7 @@ def with_rolling_penalty(fit: Fit, series: Tensor, kinds: tuple[str, ...]) -> Fi
     if len(parts) == 1:
         return fit
     fitted, counted, reading = _no_rows(fit), fit.start, fit.began
-    total = torch.zeros(len(PENALTIES), dtype=torch.float64)
+    total = torch.zeros(len(PENALTIES), dtype=torch.float64, device="cpu")
     for first, end in parts:
         until = first + 1 - fit.sizes.horizon
         reading = fit.rows.count(series[counted:], until - counted, reading, fitted, counted)

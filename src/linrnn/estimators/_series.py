@@ -53,7 +53,7 @@ def _shape(x: Any) -> tuple[int, ...]:
 def of_table(X: Any) -> Series:
     """Series of one channel, from the table (series, time)."""
     x = torch.from_numpy(np.array(X, dtype=np.float64))[..., None]
-    return Series(x, torch.full((len(x),), x.shape[1]))
+    return Series(x, torch.full((len(x),), x.shape[1], device="cpu"))
 
 
 def check_rows_rise(where: str, X: Any) -> None:
@@ -98,7 +98,7 @@ def read_series(where: str, X: Any, layout: str | None) -> Series:
         place[: len(x)] = x
     if np.isinf(padded).any():
         raise DataError(f"{where}: X must be finite or NaN, got infinity.")
-    return Series(torch.from_numpy(padded), torch.tensor([len(x) for x in rows]))
+    return Series(torch.from_numpy(padded), torch.tensor([len(x) for x in rows], device="cpu"))
 
 
 def check_layout(where: str, what: str, axes: str, steps: int, channels: int) -> None:
@@ -158,7 +158,7 @@ def with_times(where: str, series: Series, dt: Any) -> Series:
             f"{where}: dt must have one number for each step of each series, in {len(lengths)} "
             f"rows, got {len(rows)} rows, of lengths {sorted({row.shape for row in rows})[:5]}."
         )
-    times = torch.ones(series.x.shape[:2], dtype=torch.float64)
+    times = torch.ones(series.x.shape[:2], dtype=torch.float64, device="cpu")
     for place, row in zip(times, rows, strict=True):
         place[: len(row)] = torch.from_numpy(row)
     if not bool((times.isfinite() & (times >= 0)).all()):

@@ -51,14 +51,14 @@ class Spread:
         """After the changes of a series (time, channels), whose first value was read before."""
         squares = torch.diff(series, dim=0).square()
         n = len(squares)
-        weights = self.decay ** torch.arange(n - 1, -1, -1, dtype=squares.dtype)
+        weights = self.decay ** torch.arange(n - 1, -1, -1, dtype=squares.dtype, device="cpu")
         square = self.decay**n * self.square + (1 - self.decay) * (weights @ squares)
         return Spread(self.decay, self.least, square)
 
     def _read(self, squares: Tensor) -> tuple["Spread", Tensor]:
         if not len(squares):
             return self, squares
-        decay = torch.tensor([self.decay], dtype=squares.dtype)
+        decay = torch.tensor([self.decay], dtype=squares.dtype, device="cpu")
         drive = (1 - decay) * squares.T[..., None]  # (C, T, 1)
         means, last = linear_scan(decay, drive, self.square[:, None])
         steps = torch.maximum(means[..., 0].T.sqrt(), self.least)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from linrnn.estimators._unit import place_and_unit, power_of_2
 from linrnn.estimators.seasons import candidates
 
 MEMORIES = (20.0, 100.0, 400.0)
@@ -21,7 +22,7 @@ _FAR = 6.0  # the same: a fault for the second reading. NAB scores 45.6, 45.3, 4
 _FAULT = 6.0  # rarity of a number that is a fault, and no part of what is usual
 _FAULTS = 0.02  # of the past: more faults than that have become usual
 _GIVEN_UP = 100  # steps in a row that only the actual values explain
-_FLAT = 1e-12  # of a spread: a channel that never moved
+_ON_THE_AXIS = 1e-12  # of an imaginary part
 _PENALTY = 1e-2
 _HARMONICS = 4
 _CYCLES = 4.0  # seasons that a mode of theirs remembers
@@ -124,9 +125,9 @@ class Channel:
     def __init__(
         self, values: np.ndarray, n_modes: int, random: np.random.Generator, size: int
     ) -> None:
-        spread = float(np.std(values))
-        self.unit = spread if spread > _FLAT * float(np.abs(values).max(initial=0.0)) else 1.0
-        seasons = list(candidates(values[:, None], len(values) // 3))[:2]
+        unit = place_and_unit(values[:, None])[1]
+        self.unit = float(unit[0])
+        seasons = list(candidates(values[:, None] / power_of_2(unit), len(values) // 3))[:2]
         self.modes = random_modes_of(seasons, n_modes, random, len(values))
         self.gain = self.modes / (1 - self.modes) * np.sqrt(1 - np.abs(self.modes) ** 2)
         self.n_complex = int((self.modes.imag != 0).sum())
@@ -237,5 +238,5 @@ def random_modes_of(
     ][: count // 2]
     modes[: len(harmonics)] = harmonics
     # waves of two steps are real
-    modes[:count][np.abs(modes[:count].imag) < _FLAT] += 1e-6j
+    modes[:count][np.abs(modes[:count].imag) < _ON_THE_AXIS] += 1e-6j
     return modes

@@ -74,7 +74,10 @@ class TrainedReadout:
         self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
     ) -> "TrainedReadout":
         """Fit to numbers, (series,) or (series, targets)."""
-        self.flat, numbers = y.ndim == 1, torch.tensor(y, dtype=torch.float64).reshape(len(y), -1)
+        self.flat, numbers = (
+            y.ndim == 1,
+            torch.tensor(y, dtype=torch.float64, device="cpu").reshape(len(y), -1),
+        )
         centre, spread = centre_and_spread(numbers[None])
         self.centre, self.spread = centre.numpy(), spread.numpy()
         target, loss = ((numbers - centre) / spread).float(), F.mse_loss
@@ -200,7 +203,7 @@ class TrainedReadout:
     def _standardise(self, series: Series) -> None:
         x = series.x
         self.mean, self.scale = centre_and_spread(x)
-        inside = torch.arange(x.shape[1]) < series.lengths[:, None]
+        inside = torch.arange(x.shape[1], device="cpu") < series.lengths[:, None]
         self.marked = bool((x.isnan() & inside[..., None]).any())
 
     def _tensors(self, series: Series) -> list[Tensor]:

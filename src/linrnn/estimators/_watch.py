@@ -83,7 +83,7 @@ def _moved(bank: ChangeBank, steps: int, coefficients: Tensor) -> Tensor:
 
 def _kernel(bank: ChangeBank, steps: int, coefficients: Tensor) -> Tensor:
     """(steps,): the weight of each change since, the oldest first."""
-    back = torch.arange(steps - 1, -1, -1)
+    back = torch.arange(steps - 1, -1, -1, device="cpu")
     return ((_weights(bank, coefficients) * bank.gain) * bank.modes ** back[:, None]).sum(1).real
 
 

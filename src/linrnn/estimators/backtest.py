@@ -68,7 +68,7 @@ class Backtest:
         names = ("forecast", "seasonal naive", "last value", "mean")
         channels = self.later.shape[1]
         for name in names:
-            none = torch.zeros(channels, dtype=torch.float64)
+            none = torch.zeros(channels, dtype=torch.float64, device="cpu")
             self.sums[name] = _Sums(none, none.clone())
         series = torch.cat([self.follower.last[None], self.later])
         history = torch.cat([self.follower.recent[-self.follower.season :], self.later])
@@ -85,7 +85,7 @@ class Backtest:
     def _seasons_before(self, history: Tensor, steps: Tensor) -> Tensor:
         """Values (channels, rows, horizon) whole seasons before those to be forecast."""
         season = self.follower.season
-        ahead = torch.arange(self.horizon) % season
+        ahead = torch.arange(self.horizon, device="cpu") % season
         return history[steps[:, None] + ahead].permute(2, 0, 1)
 
     def r2(self) -> float:

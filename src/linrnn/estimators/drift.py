@@ -109,7 +109,7 @@ class Drift:
             for gap in gaps[:, c].tolist():
                 skipped.append(gap or pause > 0)
                 pause = pause + 1 if gap else max(0, pause - 1)
-            errors[c, torch.tensor(skipped)] = torch.nan
+            errors[c, torch.tensor(skipped, device="cpu")] = torch.nan
             pauses.append(pause)
         return errors, tuple(pauses)
 

@@ -168,7 +168,7 @@ class EarlyStream:
         with worded(where, "dt"):
             times = None if dt is None else np.broadcast_to(np.asarray(dt, float), (len(x),))
         for k in range(len(x)):
-            step = None if times is None else torch.tensor(times[None, k : k + 1])
+            step = None if times is None else torch.tensor(times[None, k : k + 1], device="cpu")
             one = torch.from_numpy(x[None, k : k + 1])
             self._state = self._readout.bank.update(one, self._state, step)
             self._step += 1

@@ -39,7 +39,7 @@ def series_model(
     follower = forecaster._follower
     read_out = forecaster._judged if judged else follower.read_out
     rows, channels = follower.rows, forecaster.n_features_in_
-    few = torch.empty(0, dtype=torch.long) if rows.few is None else rows.few
+    few = torch.empty(0, dtype=torch.long, device="cpu") if rows.few is None else rows.few
     if not read_out.together:
         few = few[:0]
     reach = min(longest, _reach(rows.bank.modes))

@@ -16,6 +16,7 @@ from linrnn.estimators._inputs import as_numbers, check_has_channels, refuse_sca
 from linrnn.estimators._plain import plain
 from linrnn.estimators._surprise import random_modes_of
 from linrnn.estimators._time_index import check_rising
+from linrnn.estimators._unit import place_and_unit
 from linrnn.estimators._whole import whole
 from linrnn.estimators.seasons import candidates
 from linrnn.nn.change_bank import ChangeBank
@@ -29,7 +30,6 @@ _HIDDEN = 0.5
 _LONG = 12
 """Steps of a gap from which other channels are read only if they are there all through. Each set of
 channels needs a separate read-out, and short gaps have many sets."""
-_FLAT = 1e-12  # of a spread: a channel that never moved
 
 
 class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -111,9 +111,7 @@ class RecurrentImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  
         missing = np.isnan(X)
         if missing.all(0).any():
             raise ShapeError(f"{where}: each channel of X must hold a value that is not NaN.")
-        self._centre, spread = np.nanmean(X, 0), np.nanstd(X, 0)
-        flat = spread <= _FLAT * np.nanmax(np.abs(X), 0)
-        self._unit = np.where(flat, 1.0, spread)
+        self._centre, self._unit = place_and_unit(X)
         filled = lines((X - self._centre) / self._unit)
         self.seasons_ = self._seasons(filled)
         random = np.random.default_rng(seed)

@@ -145,7 +145,7 @@ def _mixed(
     horizon = parts[0].forecasts.shape[2]
     came = _later(values, origins, horizon)
     forecasts = np.stack([_in_values(part, origins, floor) for part in parts])
-    roots = torch.tensor([part.root for part in parts])
+    roots = torch.tensor([part.root for part in parts], device="cpu")
     kinds = np.array([isinstance(part.every, WindowModel) for part in parts])
     errors = came - forecasts  # (parts, origins, channels, horizon)
     early = origins + horizon < n_train

@@ -81,7 +81,7 @@ class Rows:
         size = size or self.bank.steps_at_once(values.shape[1], self.horizon)
         for part in values.split(size) if len(values) else ():
             x, reading = self.bank.read(part, reading)
-            steps = torch.arange(first, first + len(part))
+            steps = torch.arange(first, first + len(part), device="cpu")
             first += len(part)
             few = x
             if self.every > 1:

@@ -70,7 +70,7 @@ class BankModel(Model):
         bank = ModeBank(
             channels, n_modes, length=1, generator=generator, dtype=weights["bank.threshold"].dtype
         )
-        zero = torch.zeros(d_output, len(STATISTICS) * n_modes, dtype=torch.float64)
+        zero = torch.zeros(d_output, len(STATISTICS) * n_modes, dtype=torch.float64, device="cpu")
         return cls(bank, d_input, zero, zero[:, 0])
 
     @property

@@ -66,7 +66,7 @@ class SeriesModel(ForecastModel):
         self.register_buffer("modes", torch.view_as_real(modes).contiguous())
         self.register_buffer("few", few)
         self.register_buffer("scale", scale)
-        self.register_buffer("reach_", torch.tensor(reach))
+        self.register_buffer("reach_", torch.tensor(reach, device=modes.device))
         self.register_buffer("tails", tails)
         self.head = _ReadOut(weight, together)
         expected = (channels, channels * len(few), horizon)

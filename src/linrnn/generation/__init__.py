@@ -16,7 +16,7 @@ from linrnn._options.call import checked
 from linrnn.backbone import SequenceModel
 from linrnn.compute.finite import all_finite
 from linrnn.errors import ArgumentError, ArgumentTypeError, NonFiniteError, check_kind, show
-from linrnn.generation._sampling import NOT_NUMBERS, Sampling, generator_of
+from linrnn.generation._sampling import NOT_NUMBERS, Sampling, as_plain, generator_of
 from linrnn.generation._stops import StopText, check_stop, until
 from linrnn.generation._stream import TokenIds, TokenStream
 from linrnn.streaming import check_streamable
@@ -80,13 +80,13 @@ def generate(
     """
     stream = model if isinstance(model, TokenStream) else TokenStream(model)
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    _check_count(max_new_tokens)
+    count = _checked_count(max_new_tokens)
     ends = _stop_tokens(stop, stream.vocabulary_size)
     _check_prompt("generate", "prompt", prompt)
     stream.read(prompt)
     if stream.last is None:
         stream.expected()  # says that there is nothing to begin with
-    return _generate(stream, max_new_tokens, ends, sampling, generator_of(seed))
+    return _generate(stream, count, ends, sampling, generator_of(seed))
 
 
 def _generate(
@@ -139,8 +139,9 @@ def generate_batch(
         [2, 2, 2]
     """
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-    _check_count(max_new_tokens)
-    check_kind("generate_batch", "max_new_tokens", max_new_tokens, int)
+    count = _checked_count(max_new_tokens)
+    check_kind("generate_batch", "max_new_tokens", count, int)
+    assert count is not None
     check_streamable("generate_batch", model, growing=False)
     check_kind("generate_batch", "prompts", prompts, list, tuple)
     ends = _stop_tokens(stop, TokenStream(model).vocabulary_size)
@@ -156,7 +157,7 @@ def generate_batch(
         stream.expected()
         streams.append(stream)
     first = generator_of(seed).initial_seed() % (1 << 62)
-    return _generate_batch(model, streams, max_new_tokens, ends, sampling, first)
+    return _generate_batch(model, streams, count, ends, sampling, first)
 
 
 @torch.no_grad()
@@ -285,6 +286,7 @@ def _stop_tokens(stop: Any, vocabulary: int) -> frozenset[int]:
     """Token ids that end a text, checked."""
     ids = stop.tolist() if isinstance(stop, (torch.Tensor, np.ndarray)) else stop
     listed = isinstance(ids, (list, tuple, set, frozenset))
+    ids = [as_plain(i) for i in ids] if listed else ids
     # True is an int, of the value 1: a mask is no list of tokens
     ints = listed and all(isinstance(i, int) and not isinstance(i, bool) for i in ids)
     if not ints or not all(0 <= i < vocabulary for i in ids):
@@ -295,9 +297,11 @@ def _stop_tokens(stop: Any, vocabulary: int) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _check_count(count: int | None) -> None:
+def _checked_count(count: int | None) -> int | None:
+    count = as_plain(count)
     wrong = isinstance(count, bool) or not isinstance(count, int) or count < 0
     if count is not None and wrong:
         raise ArgumentError(
             f"generate: max_new_tokens must be an integer of at least 0, got {show(count)}."
         )
+    return count

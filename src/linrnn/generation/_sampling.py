@@ -1,7 +1,9 @@
 """How a token is drawn from the probabilities of a model."""
 
 import math
+import numbers
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +35,8 @@ class Sampling:
     """Draw from the fewest likeliest tokens whose probabilities sum to this, in (0, 1]; 1: all."""
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_k", "top_p"):
+            object.__setattr__(self, name, as_plain(getattr(self, name)))
         if not _number(self.temperature) or not 0 <= self.temperature < math.inf:
             raise ArgumentError(
                 f"generate: temperature must be at least 0 and below 2^63, got "
@@ -71,6 +75,7 @@ class Sampling:
 
 def generator_of(seed: int | None) -> torch.Generator:
     """A generator of random numbers, a different one each time where there is no seed."""
+    seed = as_plain(seed)
     integer = isinstance(seed, int) and not isinstance(seed, bool)
     if seed is not None and not (integer and abs(seed) <= _MOST_SEED):
         raise ArgumentError(
@@ -84,6 +89,21 @@ def generator_of(seed: int | None) -> torch.Generator:
     return generator
 
 
+def as_plain(x: Any) -> Any:
+    """The integer or the float that a number of NumPy is; anything else as it came.
+
+    Example:
+        >>> import numpy as np
+        >>> as_plain(np.int64(3)), as_plain(np.float32(0.5)), as_plain("3")
+        (3, 0.5, '3')
+    """
+    if isinstance(x, bool):
+        return x
+    if isinstance(x, numbers.Integral):
+        return int(x)
+    return float(x) if isinstance(x, numbers.Real) else x
+
+
 def _number(x: object) -> bool:
     number = isinstance(x, (int, float)) and not isinstance(x, bool)
     return number and -_LARGEST < x < _LARGEST  # type: ignore[operator]
@@ -91,5 +111,8 @@ def _number(x: object) -> bool:
 
 def _draw(summed: Tensor, generator: torch.Generator) -> int:
     """The place of a number drawn evenly up to the last of the sums."""
-    point = torch.rand((), dtype=torch.float64, generator=generator) * summed[-1]
+    point = (
+        torch.rand((), dtype=torch.float64, generator=generator, device=generator.device)
+        * summed[-1]
+    )
     return int(torch.searchsorted(summed, point, right=True).clamp(max=len(summed) - 1))

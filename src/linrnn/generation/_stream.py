@@ -104,13 +104,13 @@ class TokenStream:
                 then.
         """
         ids = self._checked(tokens)
-        nats = [torch.empty(0)]
+        nats = [torch.empty(0, device="cpu")]
         with self._all_or_nothing():
             for part in ids.split(self.chunk):
                 first = self.last is None
                 z = self._advance(part)
                 if first and len(part):
-                    nats.append(torch.tensor([math.log(self.vocabulary_size)]))
+                    nats.append(torch.tensor([math.log(self.vocabulary_size)], device="cpu"))
                 nats.append(_minus_log_p(self.model.head, z, part[1:] if first else part))
                 check_finite("TokenStream", nats[-1], ())
         return torch.cat(nats) / math.log(2)

@@ -50,14 +50,55 @@ def to_proto(
             tuple(inputs),
             dynamo=True,
             verbose=False,
-            optimize=True,  # sizes of an open batch become constants: no arithmetic on them is left
+            optimize=False,
             opset_version=opset,
             dynamic_shapes=axes,
             input_names=[part["name"] for part in inputs_of(record)],
             output_names=[record["output"]["name"], *(s["next"] for s in record["states"])],
         )
-    assert program is not None
+        assert program is not None
+        _protect_scalars(program.model)
+        program.optimize()  # sizes of an open batch become constants: no arithmetic on them is left
     return program.model_proto
+
+
+def _protect_scalars(model: Any) -> None:
+    """Give numbers near 0 and 1 an axis, so that the optimiser does not drop ``x + 1e-38``.
+
+    It removes sums with numbers below 1e-8, and products with 1 up to 1e-5, but only of scalars.
+    """
+    import onnx_ir
+    from onnxscript.optimizer import fold_constants
+
+    fold_constants(model)  # or the scalars are still casts of others
+    vectors: dict[str, Any] = {}
+    for node in [*model.graph]:
+        if node.op_type not in _NEUTRAL or node.domain:
+            continue
+        for i, (scalar, other) in enumerate(zip(node.inputs, reversed(node.inputs), strict=True)):
+            if not other.shape or not _is_nearly(scalar.const_value, _NEUTRAL[node.op_type]):
+                continue
+            name = f"{scalar.name}_vector"
+            if name not in vectors:
+                array = scalar.const_value.numpy().reshape(1)
+                vectors[name] = onnx_ir.val(name, const_value=onnx_ir.tensor(array, name=name))
+                model.graph.register_initializer(vectors[name])
+            node.replace_input_with(i, vectors[name])
+
+
+_NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+"""The number that each operation of two inputs leaves the other unchanged with."""
+
+
+def _is_nearly(constant: Any, neutral: float) -> bool:
+    """Whether a constant is a scalar near a number, and not that number."""
+    if constant is None or constant.shape.rank() or constant.dtype.is_integer():
+        return False
+    number = float(constant.numpy())
+    return number != neutral and abs(number - neutral) <= _NEAR
+
+
+_NEAR = 1e-4  # ten times the tolerance of onnxscript 0.7 for factors
 
 
 def inputs_of(record: Mapping[str, Any]) -> list[Any]:

@@ -116,6 +116,8 @@ class _Writer:
             return Pair(real, torch.zeros_like(real))
         if tree_any(_is_complex, (args, kwargs)) or _name(target) in _MAKES_COMPLEX:
             return _in_pairs(target, args, kwargs, self._emit)
+        if _name(target) in _PRECISE and not kwargs:
+            return _PRECISE[_name(target)](*args)
         return self._emit(target, args, kwargs)
 
     def _emit(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -253,6 +255,24 @@ _RULES: dict[str, Callable[..., Any]] = {
     "abs": lambda z: torch.sqrt(z.re * z.re + z.im * z.im),
 }
 """By the operator's name; a constant among complex arguments may come as a complex tensor."""
+
+
+def _log1p(x: Any) -> Any:
+    """``log(1 + x)`` whose sum's rounding error cancels, by Kahan."""
+    u = x + 1
+    small_or_infinite = (u == 1) | (u == torch.inf)
+    return torch.where(small_or_infinite, x, torch.log(u) * (x / (u - 1)))
+
+
+def _expm1(x: Any) -> Any:
+    """``exp(x) - 1`` whose exponential's rounding error cancels, by Kahan."""
+    u = torch.exp(x)
+    near = torch.where(u == 1, x, (u - 1) * (x / torch.log(u)))
+    return torch.where(torch.abs(x) < 1, near, u - 1)
+
+
+_PRECISE: dict[str, Callable[..., Any]] = {"log1p": _log1p, "expm1": _expm1}
+"""Operators that ONNX lacks, and that exporters write without what they are there for."""
 
 _ANY_KEYWORDS = ("_assert_tensor_metadata", "full_like")
 

@@ -3,7 +3,7 @@
 It needs the extra ``linrnn[rl]``. The page "Agents with memory" says how to use it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -17,6 +17,7 @@ from linrnn.errors import (
     ArgumentError,
     DTypeError,
     MissingExtraError,
+    NonFiniteError,
     ShapeError,
     check_positive_int,
 )
@@ -151,11 +152,13 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
 
         Raises:
             ArgumentError: a batch without observations.
+            NonFiniteError: an observation, or a state, that is NaN or infinite.
             ShapeError: a state, or starts, of other streams or of another policy.
         """
         parts = observation.values() if isinstance(observation, dict) else [observation]
         if any(0 in np.shape(part) for part in parts):
             raise ArgumentError("RNNPolicy: observation must have at least one row, got none.")
+        _check_finite("observation", parts)
         if state is not None:
             self._check_state(state)
         return super().predict(observation, state, episode_start, deterministic)  # type: ignore[no-any-return]
@@ -169,6 +172,7 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
                 f"RNNPolicy: state must be a pair of arrays of shape (1, streams, {width}), got "
                 f"{shapes or type(state).__name__}. Pass what predict returned, or None."
             )
+        _check_finite("state", state)
 
     def _predict(
         self, observation: Any, lstm_states: Any, episode_starts: Any, deterministic: bool = False
@@ -209,6 +213,16 @@ class RNNPolicy(RecurrentActorCriticPolicy):  # type: ignore[misc]
         y, state = lstm(x, state[:, : lstm.numbers], start)
         h, c = nn.functional.pad(state, (0, state.shape[1] % 2)).chunk(2, 1)
         return y.flatten(0, 1), (h[None], c[None])
+
+
+def _check_finite(name: str, parts: Iterable[Any]) -> None:
+    """Raise `NonFiniteError` for numbers that no action follows from."""
+    for part in map(np.asarray, parts):
+        if part.dtype.kind == "f" and not np.isfinite(part).all():
+            raise NonFiniteError(
+                f"RNNPolicy: {name} must be finite, got NaN or infinity. Replace it before it is "
+                "read; the state before is as it was."
+            )
 
 
 def _sized(memory: Any) -> Any:

@@ -160,10 +160,17 @@ class TransNormerLLM(Mixer):
         """How much each head forgets, (H,)."""
         heads, layer, depth = self.n_heads, self.layer, self.n_layers
         if self.decay == "paper":
-            return 8 * torch.arange(heads, dtype=torch.float64) / heads * (1 - layer / depth)
+            return (
+                8
+                * torch.arange(heads, dtype=torch.float64, device="cpu")
+                / heads
+                * (1 - layer / depth)
+            )
         if self.decay == "released":
             return _slopes(heads) * (1 - layer / max(depth - 1, 1) + 1e-5)
-        slopes: Tensor = 2 ** (-8 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
+        slopes: Tensor = 2 ** (
+            -8 * torch.arange(1, heads + 1, dtype=torch.float64, device="cpu") / heads
+        )
         return slopes * (1 - layer / (depth - 1 + 1e-5) + 1e-5)
 
 
@@ -171,6 +178,7 @@ def _slopes(heads: int) -> Tensor:
     """``2^(-8 (h + 1) / heads)``, and where that is no power of 2 those of two that are."""
     lower = 1 << (heads.bit_length() - 1)
     first, finer = (
-        2 ** (-8 * torch.arange(1, n + 1, dtype=torch.float64) / n) for n in (lower, 2 * lower)
+        2 ** (-8 * torch.arange(1, n + 1, dtype=torch.float64, device="cpu") / n)
+        for n in (lower, 2 * lower)
     )
     return torch.cat([first, finer[: 2 * (heads - lower) : 2]])

@@ -20,7 +20,9 @@ def as_lengths(where: str, lengths: Any) -> Tensor:
         tensor([6, 3])
     """
     try:
-        tensor: Tensor = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+        tensor: Tensor = (
+            lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths, device="cpu")
+        )
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise DTypeError(f"{where}: lengths must be integers, got {show(lengths)}.") from error
     if not isinstance(lengths, Tensor) and tensor.numel() == 0:

@@ -105,9 +105,10 @@ class ModeBank(nn.Module):
         check_fits("ModeBank", "its modes", 16 * n_modes * (5 + 2 * d_input), _FEWER)
         self.d_input, self.n_modes, self.length = d_input, n_modes, length
         modes = random_modes(d_input, n_modes, length, generator)
-        modes |= {"threshold": torch.zeros(n_modes)}
+        modes |= {"threshold": torch.zeros(n_modes, device="cpu")}
+        home = device or torch.get_default_device()
         for name, value in modes.items():
-            self.register_buffer(name, value.to(device, dtype or torch.get_default_dtype()))
+            self.register_buffer(name, value.to(home, dtype or torch.get_default_dtype()))
         # in single precision a centre far from zero would be off by more than the spread
         double = {"device": device, "dtype": torch.float64}
         self.register_buffer("mean", torch.zeros(d_input, **double))  # type: ignore[arg-type]

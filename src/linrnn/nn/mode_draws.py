@@ -29,7 +29,7 @@ def random_modes(
     """
 
     def uniform() -> Tensor:
-        return torch.rand(n_modes, generator=generator, dtype=torch.float64)
+        return torch.rand(n_modes, generator=generator, dtype=torch.float64, device="cpu")
 
     def between(low: float, high: float) -> Tensor:
         """Log-uniform."""
@@ -39,9 +39,14 @@ def random_modes(
     angle = 2 * pi / between(2, length / 2)
     phase = 2 * pi * uniform()
     gain = torch.sqrt(-torch.expm1(-2 * rate))  # of a wave that noise of variance 1 drives
-    direction = torch.randn(n_modes, d_input, generator=generator, dtype=torch.float64)
+    direction = torch.randn(
+        n_modes, d_input, generator=generator, dtype=torch.float64, device="cpu"
+    )
     direction = direction / direction.norm(dim=1, keepdim=True)
-    weight, first = torch.zeros(n_modes, 2, d_input, dtype=torch.float64), n_modes - n_modes // 2
+    weight, first = (
+        torch.zeros(n_modes, 2, d_input, dtype=torch.float64, device="cpu"),
+        n_modes - n_modes // 2,
+    )
     weight[:first, 0], weight[first:, 1] = direction[:first], direction[first:]
     out = gain[:, None] * torch.stack([phase.cos(), phase.sin()], 1)
     return {"rate": rate, "angle": angle, "out": out, "weight": weight.flatten(1)}
@@ -50,7 +55,7 @@ def random_modes(
 def some_rows(count: int, time: int, generator: torch.Generator | None = None) -> Tensor:
     """Random rows of ``count`` series, few enough to limit the waves in memory."""
     n_rows = max(1, min(_SERIES, _WAVES // max(1, time)))
-    return torch.randperm(count, generator=generator)[:n_rows]
+    return torch.randperm(count, generator=generator, device="cpu")[:n_rows]
 
 
 def random_quantiles(
@@ -65,12 +70,18 @@ def random_quantiles(
     """
     observed = drive.observed[..., 0].flatten() > 0
     places = observed.nonzero()[:, 0].cpu()
-    places = places[torch.randperm(len(places), generator=generator)[:_SAMPLE]].sort().values
+    places = (
+        places[torch.randperm(len(places), generator=generator, device="cpu")[:_SAMPLE]]
+        .sort()
+        .values
+    )
     # between two numbers of the wave: at one of them rounding would decide
-    level = torch.rand(len(modes.rate), generator=generator).to(observed.device) * (len(places) - 1)
+    level = torch.rand(len(modes.rate), generator=generator, device="cpu").to(observed.device) * (
+        len(places) - 1
+    )
     under = level.long().clamp(max=max(0, len(places) - 2))
     quantiles = []
-    for part in torch.arange(len(level)).split(max(1, _WAVES // observed.numel())):
+    for part in torch.arange(len(level), device="cpu").split(max(1, _WAVES // observed.numel())):
         part_modes = Modes(*(x[part] for x in modes))
         low, high = _ranked(waves(part_modes, drive, places), under[part])
         quantiles.append(torch.lerp(low, high, (level - under)[part].to(low.dtype)))

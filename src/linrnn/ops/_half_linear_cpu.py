@@ -50,8 +50,8 @@ def weight_gradient(grad: Tensor, x: Tensor, *, sums: bool = False) -> tuple[Ten
     Both are sums over rows in float32.
     """
     sizes = len(grad), grad.shape[1], x.shape[1]
-    weight = torch.empty(sizes[1:], dtype=torch.float32)
-    total = torch.empty(sizes[1], dtype=torch.float32) if sums else None
+    weight = torch.empty(sizes[1:], dtype=torch.float32, device="cpu")
+    total = torch.empty(sizes[1], dtype=torch.float32, device="cpu") if sums else None
     places = grad.data_ptr(), grad.stride(0), x.data_ptr(), x.stride(0), weight.data_ptr()
     _KERNEL(torch.bfloat16, *sizes, *places, native.pointer(total))
     return weight, total
@@ -59,14 +59,14 @@ def weight_gradient(grad: Tensor, x: Tensor, *, sums: bool = False) -> tuple[Ten
 
 def rounded(x: Tensor) -> Tensor:
     """``x``, float32 without gaps, in bfloat16."""
-    y = torch.empty(x.shape, dtype=torch.bfloat16)
+    y = torch.empty(x.shape, dtype=torch.bfloat16, device="cpu")
     _ROUND(torch.bfloat16, x.numel(), False, x.data_ptr(), y.data_ptr())
     return y
 
 
 def widened(x: Tensor) -> Tensor:
     """``x``, bfloat16 without gaps, in float32."""
-    y = torch.empty(x.shape, dtype=torch.float32)
+    y = torch.empty(x.shape, dtype=torch.float32, device="cpu")
     _ROUND(torch.bfloat16, x.numel(), True, x.data_ptr(), y.data_ptr())
     return y
 

@@ -177,7 +177,7 @@ def available() -> bool:
     if native.unavailable(torch.device("cpu"), torch.bfloat16, kernel="weight_gradient"):
         return False
     try:
-        weight_gradient(*torch.ones(2, 1, 1).bfloat16())
+        weight_gradient(*torch.ones(2, 1, 1, device="cpu").bfloat16())
     except BackendError:
         return False
     return True

@@ -155,7 +155,7 @@ def _product(
         y = _by_blocks(rows, packed, scales, form)
         y = y if bias is None else y.add_(bias)
     else:
-        y = torch.empty((len(rows), outputs), dtype=x.dtype)
+        y = torch.empty((len(rows), outputs), dtype=x.dtype, device="cpu")
         where = (pointer(rows), rows.stride(0), pointer(bias), pointer(y), outputs)
         _run(x.dtype, packed, scales, form, (len(rows), digits, *where, 0, 0))
     return y.view(*x.shape[:-1], outputs)  # (..., outputs)
@@ -191,7 +191,7 @@ def _by_blocks(x: Tensor, packed: Tensor, scales: Tensor, form: Form) -> Tensor:
     """Products of PyTorch's with some rows of the weights at a time, as numbers of x's dtype."""
     y = x.new_empty((x.shape[0], form.outputs))
     step = max(TILE, _BLOCK // form.inputs // TILE * TILE)
-    room = torch.empty((min(step, form.outputs), form.inputs))
+    room = torch.empty((min(step, form.outputs), form.inputs), device="cpu")
     for first in range(0, form.outputs, step):
         n = min(step, form.outputs - first)
         _run(x.dtype, packed, scales, form, (0, 0, 0, 0, 0, pointer(room), form.inputs, first, n))

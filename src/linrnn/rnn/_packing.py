@@ -256,7 +256,7 @@ def ends_of(output: Tensor | PackedSequence) -> tuple[Tensor, Tensor]:
     data, sizes, _, back = output
     check_packed(output)
     batch = int(sizes[0])
-    rows = torch.arange(batch)
+    rows = torch.arange(batch, device=sizes.device)
     lengths = (rows < sizes[:, None]).sum(0)
     starts = F.pad(sizes.cumsum(0), (1, 0))  # where each step begins in the data
     last, first = data[(starts[lengths - 1] + rows).to(data.device)], data[:batch]

@@ -323,7 +323,7 @@ def _scales_steps(run: Trained) -> bool:
     if run.task.encoder == "tokens":
         return False
     try:
-        run.task.scaled(torch.zeros(1, 1, run.task.channels))
+        run.task.scaled(torch.zeros(1, 1, run.task.channels, device="cpu"))
     except ArgumentError:
         return False
     return True

@@ -196,7 +196,7 @@ class SessionStore:
 def _encoded(x: Sequence[Tensor], dt: Sequence[Any] | None) -> tuple[dict[str, Any], bytes]:
     """Inputs of several streams as a header and bytes."""
     shapes = [list(one.shape) for one in x]
-    flat = torch.cat([one.reshape(-1) for one in x]) if len(x) else torch.empty(0)
+    flat = torch.cat([one.reshape(-1) for one in x]) if len(x) else torch.empty(0, device="cpu")
     header = {"shapes": shapes, "dtype": str(flat.dtype).removeprefix("torch."), "dt": dt}
     return header, flat.contiguous().numpy().tobytes()
 

@@ -122,7 +122,7 @@ class Writer:
             if _over(order):
                 return
             stream = TokenStream(self.run.layers)
-            stream.read(torch.tensor(order.prompt, dtype=torch.long))
+            stream.read(torch.tensor(order.prompt, dtype=torch.long, device="cpu"))
             if not order.count:
                 order.done("length")
                 return
@@ -141,7 +141,7 @@ class Writer:
         names = list(self._rows)
         if not names:
             return
-        last = torch.tensor([self._rows[name].last for name in names])
+        last = torch.tensor([self._rows[name].last for name in names], device="cpu")
         fed = self._sessions.feed_rows(names, last)
         for i, name in enumerate(names):
             row = self._rows[name]

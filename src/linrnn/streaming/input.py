@@ -266,11 +266,13 @@ def as_tensor(where: str, x: Any, name: str = "x") -> Tensor:
             )
         x = np.require(x, requirements="W")  # of pandas' arrays PyTorch would warn
     try:
-        numbers = x if isinstance(x, Tensor) else torch.as_tensor(x)
+        numbers = x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu")
         if not is_strided(numbers):
             raise TypeError("a tensor without its own numbers")
         if numbers.dtype == torch.get_default_dtype() and not isinstance(x, (Tensor, np.ndarray)):
-            numbers = torch.as_tensor(x, dtype=torch.float64)  # 1e39 would be infinite in float32
+            numbers = torch.as_tensor(
+                x, dtype=torch.float64, device="cpu"
+            )  # 1e39 would be infinite in float32
         return numbers
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         why = str(error).partition("\n")[0]

@@ -162,7 +162,7 @@ def _of_array(
     else:
         read = x.to(weight.device, weight.dtype)
         fits = not finite or all_finite([read])
-        bad = torch.zeros(len(x), 1, dtype=torch.bool) if fits else ~read.isfinite()
+        bad = torch.zeros(len(x), 1, dtype=torch.bool, device="cpu") if fits else ~read.isfinite()
     errors = {}
     for place in bad.reshape(len(x), -1).any(1).nonzero().flatten().tolist() if len(x) else ():
         _, error = _attempt(f"{where}: stream {names[place]!r}", model, x[place], None, finite)

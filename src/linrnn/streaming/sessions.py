@@ -459,7 +459,7 @@ def _finite_rows(
     where: str, names: Sequence[Hashable], part: _Part, errors: dict[int, LinrnnError]
 ) -> _Part:
     """A part without the streams whose outputs or states are not finite."""
-    fits = torch.ones(len(part.places), dtype=torch.bool)
+    fits = torch.ones(len(part.places), dtype=torch.bool, device="cpu")
     for h in (part.y, *states.leaves(part.state)):
         if h.numel():
             fits &= h.reshape(len(h), -1).isfinite().all(1).cpu()

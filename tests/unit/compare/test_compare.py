@@ -105,6 +105,34 @@ def test_a_run_that_fails_is_a_row_and_not_the_end(tmp_path, runs_here):
     assert "1 failed" in (tmp_path / "compare.md").read_text()
 
 
+def test_other_runs_in_the_folder_are_no_part_of_a_comparison(tmp_path, runs_here):
+    copy = Config(task="copy", model=ModelConfig(pool="none"))
+    for name, config in (("copy-seed0", copy), ("older/lru-seed1", tiny())):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        RunFolder.create(tmp_path / name, config)
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text("{}")
+    compare([Entry(label="one", config=tiny())], seeds=(0,), out=tmp_path)
+    compare([Entry(label="two.3", config=tiny("gru"))], seeds=(0,), out=tmp_path)
+    runs = RunTable.read(tmp_path / "runs.csv").rows
+    assert [(run.row, run.task) for run in runs] == [("one", "digits"), ("two.3", "digits")]
+
+
+@pytest.mark.parametrize(
+    ("verb", "code"),
+    [
+        (["compare", "--mixers", "lru,lru:r_min=0.9:r_max=0.1"], 1),
+        (["compare", "--mixers", "lru"], 0),
+        (["sweep", "--over", "mixer.r_min=0.9,2.0"], 0),  # a search may try what fails
+        (["sweep", "--over", "mixer.r_min=2.0"], 1),
+    ],
+)
+def test_the_exit_code_says_whether_runs_failed(verb, code, tmp_path, runs_here):
+    small = ["--model.d-model", "4", "--train.epochs", "1", "--train.batch-size", "512"]
+    command = [verb[0], "digits", *verb[1:], "--seeds", "1", "--out", str(tmp_path), *small]
+    assert main(command) == code
+
+
 def test_rows_that_differ_in_depth_alone_are_a_series():
     def deep(layers, **changes):
         config = dataclasses.replace(tiny(), **changes)

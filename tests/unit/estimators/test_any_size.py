@@ -7,7 +7,13 @@ import pytest
 import torch
 from sklearn.linear_model import Ridge
 
-from linrnn import RecurrentClassifier, RecurrentForecaster, RecurrentRegressor
+from linrnn import (
+    RecurrentClassifier,
+    RecurrentDetector,
+    RecurrentForecaster,
+    RecurrentImputer,
+    RecurrentRegressor,
+)
 from linrnn.errors import ArgumentError
 from linrnn.estimators._ridge import choose_ridge
 
@@ -48,6 +54,39 @@ def test_series_of_any_size(options, size):
     np.testing.assert_allclose(
         model.decision_function(X * [1, size]), expected, rtol=1e-3, atol=1e-4
     )
+
+
+def table(moving=2):
+    """Some channels that move, and one that does not; (time, channels), with no gap."""
+    t = np.arange(160.0)
+    wave = np.round(20 * np.sin(t / 3) + 3 * np.cos(t**2))
+    moves = [wave, 2 * wave[::-1]][:moving]
+    return np.stack([*moves, np.full(160, 7.0)], 1)
+
+
+ALSO = [*SIZES, 1e20, 1e-20]
+"""Numbers that round, too: the mean of equal ones is not quite one of them."""
+
+
+@pytest.mark.parametrize("size", ALSO)
+@pytest.mark.parametrize("whole", [True, False], ids=["all", "what moves not"])
+def test_gaps_of_any_size(whole, size):
+    gaps, sizes = table(), np.array([size if whole else 1, size if whole else 1, size])
+    gaps[30:40, 0] = gaps[100:103, 1] = gaps[50:55, 2] = np.nan
+    expected = RecurrentImputer(n_modes=12).fit_transform(gaps)
+    filled = RecurrentImputer(n_modes=12).fit_transform(gaps * sizes) / sizes
+    np.testing.assert_allclose(filled, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", ALSO)
+@pytest.mark.parametrize("whole", [True, False], ids=["all", "what moves not"])
+def test_surprises_of_any_size(whole, size):
+    steps, sizes = table(1), np.array([size if whole else 1, size])
+    expected = RecurrentDetector(n_modes=8, memory=40, random_state=0).fit(steps)
+    expected = expected.score_samples(steps)
+    detector = RecurrentDetector(n_modes=8, memory=40, random_state=0).fit(steps * sizes)
+    scores = detector.score_samples(steps * sizes)
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("place", [1e6, 1e8, 1e12, -1e8])

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from odd_data import KIND, SMALL
 
 from linrnn import (
@@ -172,6 +173,41 @@ def test_a_table_of_series_keeps_the_rule(cls):
             ArgumentTypeError, match=r"X.*'1\.5'|X\[3\] must hold numbers, got text"
         ):
             cls(**SMALL).fit(wrong, KIND)
+
+
+def held(rows):
+    """An array of one axis that holds the rows as objects, as a ragged one does."""
+    array = np.empty(len(rows), dtype=object)
+    array[:] = rows
+    return array
+
+
+CONTAINERS = {
+    "list of arrays": list,
+    "tuple of arrays": tuple,
+    "list of tensors": lambda table: [torch.tensor(row) for row in table],
+    "list of columns": lambda table: [row[:, None] for row in table],
+    "list of pandas' series": lambda table: [pd.Series(row) for row in table],
+    "list of frames": lambda table: [pd.DataFrame({"a": row}) for row in table],
+    "objects that are arrays": lambda table: held(list(table)),
+    "objects that are lists": lambda table: held(table.tolist()),
+    "objects that are columns": lambda table: held([row[:, None] for row in table]),
+    "objects that are pandas' series": lambda table: held([pd.Series(row) for row in table]),
+    "three axes": lambda table: table[:, :, None],
+    "read-only": lambda table: np.broadcast_to(table, table.shape),
+    "columns first": np.asfortranarray,
+}
+
+
+@pytest.mark.parametrize("cls", [RecurrentClassifier, RecurrentRegressor])
+@pytest.mark.parametrize("form", CONTAINERS)
+def test_series_in_any_container_give_the_same_numbers(form, cls):
+    table = np.tile(WAVE, (12, 1)) + np.arange(12)[:, None]
+    expected = cls(**SMALL).fit(table, KIND).predict(table)
+    X = CONTAINERS[form](table)
+    model = cls(**SMALL).fit(X, KIND)
+    np.testing.assert_allclose(model.predict(X), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.predict(X[:1]), expected[:1], rtol=1e-9)
 
 
 def test_targets_of_a_regressor_keep_the_rule():

@@ -18,6 +18,8 @@ from linrnn.streaming import read
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
 
+from linrnn.interop._onnx_proto import to_proto  # noqa: E402
+from linrnn.interop._real import real_graph  # noqa: E402
 from linrnn.interop.onnx import (  # noqa: E402
     export_sequence,
     export_step,
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.unchecked  # an open batch is traced as a symbol, which
 D, BATCH = 6, 2
 CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
 LONG = 3 * CLOSE  # after a thousand steps
+SILENT = 3  # steps of zeros before the others: states may stay at 0, which is how they start
 ROOT = Path(__file__).parents[3]
 OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}, "mega": {"chunk": 4}}
 GROWING = {name for name in mixers.names() if "constant_memory" in mixers.load(name).declared}
@@ -71,7 +74,7 @@ STACKS = {
 RARE = ("lru naive", "s5 real pairs", "s4d real", "mamba zoh", "lstm ur", "gru before", "h3 heads")
 NAMES = [*sorted({*mixers.names()} - (GROWING - {*OPTIONS})), *VARIANTS, *STACKS]
 EACH = [pytest.param(n, marks=pytest.mark.slow) if n in RARE else n for n in NAMES]
-QUICK = ("lru", "mamba")
+QUICK = ("aft", "lru", "mamba")
 SOME = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
 
 
@@ -127,8 +130,8 @@ def test_a_thousand_steps_in_onnxruntime_are_those_of_pytorch(name, tmp_path):
         state, fed = model.init_state(batch), initial_state(record, batch)
         for h, start in zip(flatten(state).values(), fed.values(), strict=True):
             assert np.array_equal(h.detach().numpy(), start)
-        for _ in range(steps):
-            x = torch.randn(batch, D)
+        for t in range(steps):
+            x = torch.randn(batch, D) * (t >= SILENT)
             with torch.no_grad():
                 y, state = model.step(x, state)
             got, *own = graph.run(None, {"x": x.numpy(), **fed})
@@ -161,6 +164,27 @@ def test_a_sequence_in_onnxruntime_is_that_of_pytorch(name, tmp_path):
                 assert h.shape == part.shape
                 scale = max(1.0, h.abs().max().item() if h.numel() else 1.0)
                 np.testing.assert_allclose(part, h.numpy(), rtol=0, atol=CLOSE * scale)
+
+
+class Neighbours(torch.nn.Module):
+    """Sums and products with neighbours of 0 and 1, and functions that are precise near 0."""
+
+    def forward(self, x):
+        sums = [x + 1.5e-38, 2e-9 + x, x - 3e-9, x + 0.0]
+        products = [x * (1 + 3e-6), (1 - 4e-6) * x, x / (1 + 5e-6), x * 1.0]
+        return torch.stack([*sums, *products, torch.log1p(x), torch.expm1(x)], 1)
+
+
+def test_numbers_near_0_and_1_are_not_taken_for_them(tmp_path):
+    x = torch.logspace(-30, -0.1, 300)
+    x = torch.cat([torch.zeros(1), x, -x, torch.tensor([3.0, 20.0, 80.0])])
+    program = torch.export.export(Neighbours(), (x,), strict=False)
+    graph = real_graph(program.run_decompositions())
+    record = {"input": {"name": "x"}, "times": None, "states": [], "output": {"name": "y"}}
+    proto = to_proto(graph, (x,), record, opset=20, open_batch=False)
+    (tmp_path / "some.onnx").write_bytes(proto.SerializeToString())
+    (got,) = session(tmp_path / "some.onnx").run(None, {"x": x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(got), Neighbours()(x), rtol=5e-7, atol=1e-45)
 
 
 TIMED = [name for name in NAMES if name in mixers.names() and mixers.load(name).timed]

@@ -18,7 +18,7 @@ from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
 from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN  # noqa: E402
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor  # noqa: E402
 
-from linrnn.errors import ArgumentError, DTypeError  # noqa: E402
+from linrnn.errors import ArgumentError, DTypeError, NonFiniteError  # noqa: E402
 from linrnn.interop.sb3 import RNNPolicy  # noqa: E402
 
 SPACES = {
@@ -288,3 +288,23 @@ def test_a_state_of_other_streams_is_refused():
     for dtype in (torch.float64, torch.bfloat16):
         with pytest.raises(DTypeError, match=f"^RNNPolicy: the parameters must .* got {dtype}"):
             agent(mixer="gla").policy.to(dtype).predict(one)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_numbers_that_no_action_follows_from_are_refused(value, deterministic):
+    made = agent(mixer="gla")
+    one = np.zeros((1, 3), np.float32)
+    _, state = made.predict(one)
+    bad, worse = one.copy(), [part.copy() for part in state]
+    bad[0, 1] = worse[0][0, 0, 0] = value
+    wrong = {
+        "observation": {"observation": bad, "state": state},
+        "state": {"observation": one, "state": tuple(worse)},
+    }
+    for name, call in wrong.items():
+        with pytest.raises(NonFiniteError, match=f"^RNNPolicy: {name} must be finite, got NaN"):
+            made.predict(**call, deterministic=deterministic)
+    with pytest.raises(NonFiniteError, match=r"^RNNPolicy: observation must be finite"):
+        made.predict(bad[0], deterministic=deterministic)

@@ -143,6 +143,14 @@ def no_such_option(verb: str, argument: str, options: Iterable[str], where: str)
     )
 
 
+def empty_path(verb: str, name: str, text: str) -> ArgumentError:
+    """The error of an empty path, as of a variable of the shell that is not set."""
+    return ArgumentError(
+        f"{verb}: {name} must be a path, got {text!r}. A variable may be empty; `.` is the current "
+        "folder."
+    )
+
+
 def given_twice(verb: str, first: Sequence[str], second: Sequence[str], fix: str) -> ArgumentError:
     """The error of an option that came twice, of which one would be forgotten.
 

@@ -5,7 +5,14 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from linrnn.cli._line.names import canonical, flag_name, given_twice, no_such_option, respelt
+from linrnn.cli._line.names import (
+    canonical,
+    empty_path,
+    flag_name,
+    given_twice,
+    no_such_option,
+    respelt,
+)
 from linrnn.cli._line.output import MANNER
 from linrnn.errors import ArgumentError
 
@@ -89,7 +96,14 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(self._words, namespace)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """One value; of choices the one that was meant."""
+        """One value; of choices the one that was meant, of paths one that is not empty.
+
+        Raises:
+            ArgumentError: an empty path, which would be the current folder.
+        """
+        if self.kinds.get(action.dest) in ("file", "folder") and not arg_string.strip():
+            name = (*action.option_strings, action.metavar or action.dest)[0]
+            raise empty_path(self._verb, str(name), arg_string)
         value = super()._get_value(action, arg_string)
         if action.choices is not None and isinstance(value, str):
             return canonical(value, map(str, action.choices))

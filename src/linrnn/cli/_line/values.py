@@ -68,7 +68,7 @@ _SCALARS = {
     "int": Kind("an integer", partial(_is, int)),
     "float": Kind("a number", partial(_is, float)),
     "str": _TEXT,
-    "Path": _TEXT,
+    "Path": Kind("a path", lambda text: bool(text.strip())),
 }
 
 

@@ -186,8 +186,8 @@ class Program:
         derived = self._derivation()
         fixed = [x.untyped_storage().data_ptr() for x in derived]
         table = self._bases + array("q", fixed)
-        scratch = torch.empty(self._scratch, dtype=torch.uint8)
-        lasting = torch.empty(self._lasting, dtype=torch.uint8)
+        scratch = torch.empty(self._scratch, dtype=torch.uint8, device="cpu")
+        lasting = torch.empty(self._lasting, dtype=torch.uint8, device="cpu")
         bases = table[:]
         table[0], table[1] = scratch.data_ptr(), lasting.data_ptr()
         program = (_address(self._early), self._early_count, _address(table))
@@ -260,7 +260,7 @@ class Program:
 
     def _run(self, prepared: "_Prepared", moving: Sequence[Tensor]) -> bool:
         """Compute; False where a weight is not what it was."""
-        scratch = torch.empty(self._scratch, dtype=torch.uint8)
+        scratch = torch.empty(self._scratch, dtype=torch.uint8, device="cpu")
         table, differ = prepared.bases[:], array("q", (0,))
         table[0], table[1] = scratch.data_ptr(), prepared.memory.data_ptr()
         table[2 : 2 + len(moving)] = array("q", map(Tensor.data_ptr, moving))

@@ -94,7 +94,7 @@ def _fit(batch: Batch, season: int, horizon: int, inputs: Inputs | None) -> np.n
 def _fixed(batch: Batch, inputs: Inputs) -> list[np.ndarray]:
     """Features of past inputs and statics, (rows, time, features) each."""
     steps = batch.y.shape[1]
-    decays = ChangeBank(torch.tensor([0.3, 0.8], dtype=torch.complex128))
+    decays = ChangeBank(torch.tensor([0.3, 0.8], dtype=torch.complex128, device="cpu"))
     features = []
     for column in range(inputs.past.shape[2]):
         past = batch.mapped(inputs.past[..., column])

@@ -44,7 +44,7 @@ def forward(
     """Outputs and final states; with ``keep`` also the gates, and what is inside of them."""
     # the biases are added where logits are read: PyTorch's product would begin with a copy of them
     parts, (h0, *cells) = dense(F.linear(x, weight.to(_HALF))), all_dense(_present(h0, c0))
-    y = torch.empty((*x.shape[:2], h0.shape[1]), dtype=_HALF)
+    y = torch.empty((*x.shape[:2], h0.shape[1]), dtype=_HALF, device="cpu")
     inner = [torch.empty_like(y)] if keep else []
     last = [torch.empty_like(h) for h in (h0, *cells)]
     biases = _biases(input_bias, bias, c0)

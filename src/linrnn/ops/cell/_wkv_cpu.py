@@ -31,7 +31,11 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 @functools.cache
 def _refusal() -> str | None:
     """Why the kernel refuses a call of one number, or None."""
-    x, row, state = torch.zeros(1, 1, 1, dtype=_HALF), torch.zeros(1), torch.zeros(1, 1)
+    x, row, state = (
+        torch.zeros(1, 1, 1, dtype=_HALF, device="cpu"),
+        torch.zeros(1, device="cpu"),
+        torch.zeros(1, 1, device="cpu"),
+    )
     try:
         forward(x, x, x, row, row, state, state, None)
     except BackendError as error:
@@ -52,10 +56,10 @@ def forward(
     keep: bool = False,
 ) -> tuple[Tensor, ...]:
     """Outputs and final states; with ``keep`` also the states before each window of steps."""
-    y = torch.empty(k.shape, dtype=_HALF)
-    finals = [torch.empty(mean.shape, dtype=torch.float32) for _ in range(2)]
+    y = torch.empty(k.shape, dtype=_HALF, device="cpu")
+    finals = [torch.empty(mean.shape, dtype=torch.float32, device="cpu") for _ in range(2)]
     shape = len(mean), -(-k.shape[1] // _WINDOW), 2, mean.shape[1]
-    marks = [torch.empty(shape, dtype=torch.float32)] if keep else []
+    marks = [torch.empty(shape, dtype=torch.float32, device="cpu")] if keep else []
     _run(k, v, r, decay, bonus, mean, log_norm, reset, [y, *finals, *marks], *_NO_ADJOINT)
     return y, *finals, *marks
 
@@ -74,9 +78,9 @@ def backward(
     """Gradients of the first seven arguments."""
     marks, grad_y, *into_finals = saved
     (grad_y,), into_finals = all_unit_channels([grad_y]), [dense(g) for g in into_finals]
-    grads = [torch.empty(k.shape, dtype=_HALF) for _ in range(3)]
-    of_states = [torch.empty(mean.shape, dtype=torch.float32) for _ in range(2)]
-    sums = torch.empty((len(mean), 2, mean.shape[1]), dtype=torch.float64)
+    grads = [torch.empty(k.shape, dtype=_HALF, device="cpu") for _ in range(3)]
+    of_states = [torch.empty(mean.shape, dtype=torch.float32, device="cpu") for _ in range(2)]
+    sums = torch.empty((len(mean), 2, mean.shape[1]), dtype=torch.float64, device="cpu")
     places = [x.data_ptr() for x in (*grads, *of_states, sums)]
     results = [None, *into_finals, marks]
     _run(k, v, r, decay, bonus, mean, log_norm, reset, results, *native.array(grad_y), *places)

@@ -29,7 +29,7 @@ def forward(*arguments: Any, keep: bool) -> tuple[Tensor, ...]:
     shapes: list[tuple[int, ...]] = [(channels, size)]
     shapes += [(channels, size, columns)] * 2 + [(channels, columns, columns)]
     shapes.append(shapes[-1] if remainder else (0,))
-    matrices = tuple(torch.empty(shape, dtype=dtype) for shape in shapes)
+    matrices = tuple(torch.empty(shape, dtype=dtype, device="cpu") for shape in shapes)
     _run([dense(x) for x in system], size, remainder, matrices, *_NO_GRADIENTS)
     return (*matrices, matrices[0].new_empty(0)) if keep else matrices
 

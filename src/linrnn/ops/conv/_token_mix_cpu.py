@@ -33,7 +33,7 @@ def forward(
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
     """A tensor for each mix."""
-    outputs = tuple(torch.empty(x.shape, dtype=dtype) for _ in mu)
+    outputs = tuple(torch.empty(x.shape, dtype=dtype, device="cpu") for _ in mu)
     _run((x, past, mu, _by_channel(moved), reset), outputs, *_NO_GRADIENTS)
     return outputs
 
@@ -44,10 +44,13 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     moved = _by_channel(moved)
     batch, time, _ = x.shape
     computed = accumulator_of(x, past, mu, moved)
-    grad_x, grad_past = torch.empty(x.shape, dtype=x.dtype), torch.zeros(past.shape, dtype=computed)
+    grad_x, grad_past = (
+        torch.empty(x.shape, dtype=x.dtype, device="cpu"),
+        torch.zeros(past.shape, dtype=computed, device="cpu"),
+    )
     grad_moved = None if moved is None else torch.empty_like(moved)
     parts = native.parts_of(batch * (-(-time // _CHUNK)))
-    sums = torch.zeros(parts, *mu.shape, dtype=torch.float64)
+    sums = torch.zeros(parts, *mu.shape, dtype=torch.float64, device="cpu")
     outputs = (pointer(t) for t in (grad_x, grad_past, grad_moved, sums))
     _run((x, past, mu, moved, reset), grads, True, parts, *outputs)
     return grad_x, grad_past.to(past.dtype), sums.sum(0).to(mu.dtype), grad_moved
@@ -66,7 +69,7 @@ def _run(arguments: Sequence[Any], outputs: Sequence[Tensor], *ends: int) -> Non
     x, past, mu, moved, reset = arguments
     computed = accumulator_of(x, past, mu, moved)
     x, past, mu = unit_channels(x), dense(past.to(computed)), dense(mu.to(computed))
-    addresses = torch.tensor([y.data_ptr() for y in outputs])
+    addresses = torch.tensor([y.data_ptr() for y in outputs], device="cpu")
     places = (0, 0, 0) if moved is None else (moved.data_ptr(), *moved.stride()[1:3])
     _MIX(
         computed,

@@ -18,7 +18,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(c: Tensor, a: Tensor, time: int) -> tuple[Tensor]:
     """The sums (rows, channels, time)."""
-    y = torch.empty(*c.shape[:2], time, dtype=c.real.dtype)
+    y = torch.empty(*c.shape[:2], time, dtype=c.real.dtype, device="cpu")
     _run(dense(c), dense(a), y, False, 0, 0)
     return (y,)
 

@@ -235,5 +235,7 @@ def _inverse(gram: Tensor) -> Tensor:
     """``(I + gram)^-1`` of (..., rank, rank)."""
     if gram.shape[-1] == 1:
         return 1 / (1 + gram)
-    inverse: Tensor = torch.linalg.inv(torch.eye(gram.shape[-1]).to(gram) + gram)
+    inverse: Tensor = torch.linalg.inv(
+        torch.eye(gram.shape[-1], device=gram.device).to(gram) + gram
+    )
     return inverse

@@ -32,7 +32,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 def forward(*arguments: Any) -> tuple[Tensor]:
     """The output."""
     x, stored = arguments[0], arguments[-1]
-    y = torch.empty(x.shape, dtype=stored or x.dtype)
+    y = torch.empty(x.shape, dtype=stored or x.dtype, device="cpu")
     if y.numel():
         _run(arguments, *operand(y)[:2], *_NO_GRADIENTS)
     return (y,)
@@ -59,12 +59,14 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     channels = x.shape[-1]
     # those of every row
     by_row = (x, z, q, k, v, skip)
-    slopes = [None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in by_row]
+    slopes = [
+        None if t is None else torch.empty(t.shape, dtype=t.dtype, device="cpu") for t in by_row
+    ]
     rows = x.numel() // max(channels, 1)
     parts = native.parts_of(rows // 32)
     of_channels = (weight, bias, share, skip_weight)
     summed = any(t is not None for t in of_channels)
-    sums = torch.zeros(parts, 4, channels, dtype=torch.float64) if summed else None
+    sums = torch.zeros(parts, 4, channels, dtype=torch.float64, device="cpu") if summed else None
     if x.numel():
         into = _rows(grad)  # a copy of it must live until the kernel is done
         ends = (native.pointer(t) for t in (*slopes, sums))

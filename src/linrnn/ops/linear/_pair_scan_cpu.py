@@ -19,8 +19,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(b: Tensor, a: Tensor, initial_state: Tensor, reset: Tensor | None) -> Any:
     """``h_t = a h_{t-1} + b_t``, and the state after the last step."""
-    h, first = torch.empty(b.shape, dtype=b.dtype), dense(initial_state)
-    final = torch.empty(first.shape, dtype=first.dtype)
+    h, first = torch.empty(b.shape, dtype=b.dtype, device="cpu"), dense(initial_state)
+    final = torch.empty(first.shape, dtype=first.dtype, device="cpu")
     _run(a, b, h, reset, (first.data_ptr(), final.data_ptr(), 0, 0, 0))
     return h, final
 
@@ -36,8 +36,11 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ``(b, a, initial_state)`` in one pass over ``h`` and ``grad_h``."""
     first, into_final = dense(initial_state), dense(grad_final)
-    grad_b, grad_a = torch.empty(b.shape, dtype=b.dtype), torch.empty(a.shape, dtype=a.dtype)
-    grad_first = torch.empty(first.shape, dtype=first.dtype)
+    grad_b, grad_a = (
+        torch.empty(b.shape, dtype=b.dtype, device="cpu"),
+        torch.empty(a.shape, dtype=a.dtype, device="cpu"),
+    )
+    grad_first = torch.empty(first.shape, dtype=first.dtype, device="cpu")
     outputs = (grad_a.data_ptr(), grad_b.data_ptr(), grad_first.data_ptr())
     _run(a, grad_h, h, reset, (first.data_ptr(), into_final.data_ptr(), *outputs), backward=True)
     return grad_b, grad_a, grad_first

@@ -18,14 +18,14 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(z: Tensor, weight: Tensor, x: Tensor) -> tuple[Tensor]:
     """The sum."""
-    y = torch.empty(z.shape, dtype=accumulator_of(z, weight, x))
+    y = torch.empty(z.shape, dtype=accumulator_of(z, weight, x), device="cpu")
     _run(z, weight, x, y, False, 0, 0, 0, 0)
     return (y,)
 
 
 def backward(z: Tensor, weight: Tensor, x: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of all three."""
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
     return *without_x(z, weight, x, grad, grad_x), grad_x
 
 
@@ -33,9 +33,9 @@ def without_x(
     z: Tensor, weight: Tensor, x: Tensor, grad: Tensor, grad_x: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Gradients of ``z`` and ``weight``; that of ``x`` is written where there is room for it."""
-    grad_z, channels = torch.empty(z.shape, dtype=z.dtype), weight.numel()
+    grad_z, channels = torch.empty(z.shape, dtype=z.dtype, device="cpu"), weight.numel()
     parts = native.parts_of(z.numel() // max(1, channels) // 32)
-    sums = torch.zeros(parts, channels, dtype=torch.float64)
+    sums = torch.zeros(parts, channels, dtype=torch.float64, device="cpu")
     ends = parts, grad_z.data_ptr(), native.pointer(grad_x), sums.data_ptr()
     _run(z, weight, x, dense(grad), True, *ends)
     return grad_z, sums.sum(0).to(weight.dtype)

@@ -31,7 +31,7 @@ def backward(x: Tensor, base: Tensor, limit: float, grad: Tensor) -> tuple[Tenso
 
 def logarithms(x: Tensor, base: Tensor | None, *settings: float) -> Tensor:
     """Results of the kernel; ``settings`` are its ``sigmoid``, ``limit`` and ``scale``."""
-    g = torch.empty(x.shape, dtype=accumulator_of(x, base))
+    g = torch.empty(x.shape, dtype=accumulator_of(x, base), device="cpu")
     _run(x, base, settings, g, False, 0, 0, 0)
     return g
 
@@ -40,10 +40,10 @@ def gradients(
     x: Tensor, base: Tensor | None, grad: Tensor, *settings: float
 ) -> tuple[Tensor, Tensor]:
     """The gradient of ``x``, and sums in float64 that make that of ``base``, (parts, channels)."""
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
     channels = _channels(x, base)
     parts = native.parts_of(x.numel() // max(1, channels) // 32)
-    sums = torch.zeros(parts, channels, dtype=torch.float64)
+    sums = torch.zeros(parts, channels, dtype=torch.float64, device="cpu")
     _run(x, base, settings, dense(grad), True, parts, grad_x.data_ptr(), sums.data_ptr())
     return grad_x, sums
 

@@ -26,8 +26,8 @@ def forward(*arguments: Any) -> tuple[Tensor, ...]:
     """Keys, both factors of the low rank, and the logarithms of decays."""
     tensors, (*_, dtype) = arguments[:5], arguments[5:]
     shape = tensors[0].shape
-    outputs = [torch.empty(shape, dtype=dtype) for _ in range(3)]
-    outputs.append(torch.empty(shape, dtype=accumulator_of(*tensors)))
+    outputs = [torch.empty(shape, dtype=dtype, device="cpu") for _ in range(3)]
+    outputs.append(torch.empty(shape, dtype=accumulator_of(*tensors), device="cpu"))
     _run(arguments, outputs, *_NO_GRADIENTS)
     return tuple(outputs)
 
@@ -36,10 +36,10 @@ def backward(*inputs: Any) -> tuple[Tensor, ...]:
     """Gradients of the five tensors."""
     arguments, grads = inputs[:-4], [dense(g) for g in inputs[-4:]]
     *by_row, direction, relax = arguments[:5]
-    into = [torch.empty(t.shape, dtype=t.dtype) for t in by_row]
+    into = [torch.empty(t.shape, dtype=t.dtype, device="cpu") for t in by_row]
     rows = by_row[0].numel() // max(1, direction.numel())
     parts = native.parts_of(rows // 32)
-    sums = torch.zeros(parts, 2, direction.numel(), dtype=torch.float64)
+    sums = torch.zeros(parts, 2, direction.numel(), dtype=torch.float64, device="cpu")
     _run(arguments, grads, True, parts, *(t.data_ptr() for t in (*into, sums)))
     of_direction, of_relax = sums.sum(0)
     return *into, of_direction.to(direction.dtype), of_relax.to(relax.dtype)

@@ -18,15 +18,15 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 def forward(x: Tensor, scale: Tensor) -> tuple[Tensor]:
     """The products."""
-    y = torch.empty(x.shape, dtype=x.dtype)
+    y = torch.empty(x.shape, dtype=x.dtype, device="cpu")
     _run(x, scale, y, False, 0, 0)
     return (y,)
 
 
 def backward(x: Tensor, scale: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of ``x`` and ``scale``."""
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
-    grad_scale = torch.zeros(scale.shape, dtype=accumulator_of(x))
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+    grad_scale = torch.zeros(scale.shape, dtype=accumulator_of(x), device="cpu")
     _run(x, scale, dense(grad), True, grad_x.data_ptr(), grad_scale.data_ptr())
     return grad_x, grad_scale.to(scale.dtype)
 

@@ -55,11 +55,12 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     batch, time, channels = p.x.shape
     modes, groups, rows = p.A.shape[1], _groups(p), min(p.seqs, _MOST_ROWS)
     x, dt, z = (
-        None if t is None else torch.empty(t.shape, dtype=t.dtype) for t in (p.x, p.dt, p.z)
+        None if t is None else torch.empty(t.shape, dtype=t.dtype, device="cpu")
+        for t in (p.x, p.dt, p.z)
     )
     B, C = (p.A.new_empty(groups, batch, time, modes) for _ in "BC")
     initial = p.A.new_empty(p.seqs, channels, modes)
-    sums = torch.zeros(rows, modes + 2, channels, dtype=torch.float64)
+    sums = torch.zeros(rows, modes + 2, channels, dtype=torch.float64, device="cpu")
     grad_y, grad_final = unit_channels(grad_y), dense(grad_final)
     gradients = (field for t in (x, dt, z, B[0], C[0]) for field in array(t))
     outputs = (True, *gradients, initial.data_ptr(), sums.data_ptr())

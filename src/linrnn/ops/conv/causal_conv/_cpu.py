@@ -44,11 +44,12 @@ def forward(
     """The output, whose steps lie side by side where those of ``x`` do."""
     arguments = (x, past, weight, bias, reset, cu_seqlens, silu, reverse)
     if not _along_time(arguments):
-        y = torch.empty(x.shape, dtype=x.dtype)
+        y = torch.empty(x.shape, dtype=x.dtype, device="cpu")
         _run(arguments, y, 0, 0, 0, 0, 0, 0, 0)
         return y
     batch, time, channels = x.shape
-    y = torch.empty((batch, channels, time), dtype=x.dtype).mT  # (B, T, C)
+    # (B, T, C)
+    y = torch.empty((batch, channels, time), dtype=x.dtype, device="cpu").mT
     _run(arguments, y, 0, 0, 0, 0, 0, 0, 0, along_time=True)
     return y
 
@@ -59,10 +60,10 @@ def backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x, past, weight = arguments[:3]
     channels, width = weight.shape
     compute_dtype = accumulator_dtype(x.dtype)
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
-    grad_past = torch.zeros(past.shape, dtype=compute_dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+    grad_past = torch.zeros(past.shape, dtype=compute_dtype, device="cpu")
     rows = min(_MOST_ROWS, max(1, x.shape[0] * x.shape[1] // 32))
-    sums = torch.zeros(rows, width + 1, channels, dtype=torch.float64)
+    sums = torch.zeros(rows, width + 1, channels, dtype=torch.float64, device="cpu")
     grad_y = unit_channels(grad_y)
     outputs = (*array(grad_x), grad_past.data_ptr(), sums.data_ptr())
     _run(arguments, grad_y, True, rows, *outputs)

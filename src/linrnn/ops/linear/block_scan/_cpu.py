@@ -66,9 +66,9 @@ def backward(
     grad_final: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The adjoint in one pass over ``A``, ``h`` and ``grad_h``."""
-    grad_A = torch.empty(A.shape, dtype=h.dtype)
+    grad_A = torch.empty(A.shape, dtype=h.dtype, device="cpu")
     grad_b = torch.empty_like(h, memory_format=torch.contiguous_format)
-    grad_initial = torch.empty(grad_final.shape, dtype=grad_final.dtype)
+    grad_initial = torch.empty(grad_final.shape, dtype=grad_final.dtype, device="cpu")
     states = (initial_state, grad_final, grad_A, grad_b, grad_initial)
     _run(A, grad_h, h, index, reset, cu_seqlens, (reverse, True), gather, states)
     return grad_A.to(A.dtype), grad_b, grad_initial

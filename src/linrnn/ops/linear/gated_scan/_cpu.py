@@ -54,9 +54,9 @@ def forward(
     """``(h, final_state)`` in one pass over the pre-activations."""
     x = unit_channels(x)
     batch, time, _, channels = x.shape
-    h = torch.empty((batch, time, channels), dtype=x.dtype)
+    h = torch.empty((batch, time, channels), dtype=x.dtype, device="cpu")
     compute_dtype = accumulator_dtype(x.dtype)
-    final = torch.empty((n_sequences(x, cu_seqlens), channels), dtype=compute_dtype)
+    final = torch.empty((n_sequences(x, cu_seqlens), channels), dtype=compute_dtype, device="cpu")
     _run(x, h, initial_state, reset, cu_seqlens, options, (final.data_ptr(), 0, 0, 0, 0, 0, 0, 0))
     return h, final
 
@@ -72,7 +72,7 @@ def backward(
     *options, h, grad_h, grad_final = remaining
     x, h, grad_h = unit_channels(x), unit_channels(h), unit_channels(grad_h)
     grad_final = dense(grad_final)
-    grad_x = torch.empty(x.shape, dtype=x.dtype)
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
     grad_initial = torch.empty_like(grad_final)
     outputs = (grad_final.data_ptr(), *array(grad_h), *array(grad_x), grad_initial.data_ptr())
     _run(x, h, initial_state, reset, cu_seqlens, options, outputs, backward=True)

@@ -44,7 +44,8 @@ def read_step(
         z, o = _read_outer(g * q, S, masks, weights)
         o = o + ((q * k).sum(1, keepdim=True) * weights[:, :1]) * v
         # the sum goes to one level, the write to the newest: a product that writes each once
-        first = torch.eye(levels, 1).to(masks).T.expand(masks.shape[0], 1, levels)  # (R, 1, L)
+        first = torch.eye(levels, 1, device=masks.device).to(masks)  # (L, 1)
+        first = first.T.expand(masks.shape[0], 1, levels)  # (R, 1, L)
         into = torch.cat([masks[:, 2:], first], 1).mT  # (R, L, 2)
         new = torch.stack([g[..., None] * z, k[..., None] * v[:, None]], 1)  # (R, 2, K, V)
         S = torch.baddbmm(decayed.flatten(2), into, new.flatten(2)).view_as(S)  # (R, L, K, V)
