@@ -335,9 +335,7 @@ def test_ids_that_are_no_text_are_not_written(tmp_path):
 @pytest.mark.unchecked
 def test_a_table_without_ids_is_told_how_a_single_series_is_passed():
     table = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=9), "y": np.arange(9.0)})
-    with pytest.raises(
-        LinrnnError, match="For a single series, add 'unique_id' with the"
-    ):
+    with pytest.raises(LinrnnError, match="For a single series, add 'unique_id' with the"):
         PanelForecaster(horizon=2).fit(table)
     without_times = table.drop(columns="ds").assign(unique_id="a")
     with pytest.raises(LinrnnError, match=r"without 'ds'. id=, time= and value= name them\.$"):
