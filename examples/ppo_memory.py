@@ -75,7 +75,7 @@ def collect(env: SyncVectorEnv, agent: Agent, x: Tensor, state, start: Tensor):
         action = policy.sample()
         seen, scores, ended, cut, info = env.step(action[:, 0].numpy())
         reward = right = torch.as_tensor(scores, dtype=torch.float32)
-        if cut.any():  # time is up, but more would have come: its value stands for that
+        if cut.any():  # truncated: add the value of the final observation
             last = torch.tensor(seen)  # a copy
             last[cut] = torch.as_tensor(np.stack(info["final_obs"][cut]))
             later = agent(last[:, None], state, torch.zeros(ROWS, 1) > 0)[1][:, 0]

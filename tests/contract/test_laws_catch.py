@@ -169,6 +169,14 @@ class HidesParameter(LRU):
         return y * self.gain, state
 
 
+class KeepsLocalFunction(LRU):
+    """round_trip: no pickle can name the function."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.widen = lambda x: x
+
+
 class StoresDecay(LRU):
     """low_precision: a decay kept in the storage dtype, where 0.999 is 1."""
 
@@ -530,6 +538,7 @@ BROKEN_MIXERS = [
     ("finite_when_long", Overflows),
     ("constant_memory", GrowingState),
     ("round_trip", HidesParameter),
+    ("round_trip", KeepsLocalFunction),
     ("low_precision", StoresDecay),
     ("compiles", BreaksGraph),
     ("dynamic_shapes", FixesBatch),
@@ -577,6 +586,13 @@ def test_broken_mixer_is_caught(law, broken):
 
     with pytest.raises(BrokenPropertyError):
         check_property(law, make)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("law", ["compiles", "dynamic_shapes"])
+def test_what_a_compiler_refuses_names_the_line_of_the_layer(law):
+    with pytest.raises(BrokenPropertyError, match=r"at test_laws_catch\.py:\d+: return \(y if "):
+        check_property(law, BreaksGraph)
 
 
 def test_every_mixer_law_has_a_broken_mixer():

@@ -6,12 +6,13 @@ from argparse import SUPPRESS
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from traceback import format_exc
 from typing import TYPE_CHECKING, Any, cast
 
 from linrnn._files.reading import why
 from linrnn.cli._line.entries import properties
 from linrnn.cli._line.names import known_as
-from linrnn.cli._line.output import answer, note, row
+from linrnn.cli._line.output import MANNER, answer, note, row
 from linrnn.cli._line.parser import Parser
 from linrnn.cli.compare import as_known, parse_mixer
 from linrnn.errors import ArgumentError
@@ -45,6 +46,8 @@ class Verdict:
     seconds: float
     reason: str
     """Why it is declared or broken."""
+    traceback: str = ""
+    """Where a test failed; empty if it did not."""
 
 
 def parser() -> Parser:
@@ -74,7 +77,11 @@ def main(argv: Sequence[str]) -> int:
         for verdict in _verdicts(make, checked):
             verdicts.append(verdict)
             _say(verdict, width)
+            if MANNER.verbose:
+                note(verdict.traceback)
     broken = [verdict.property for verdict in verdicts if verdict.status == "broken"]
+    if broken and not MANNER.verbose:
+        note("-v shows the tracebacks\n")
     row(_ending(options.mixer, len(verdicts), broken))
     answer(lambda: {"mixer": options.mixer, "properties": verdicts})
     return 1 if broken else 0
@@ -100,16 +107,19 @@ def _verdicts(make: "MakeMixer", names: Sequence[str]) -> Iterator[Verdict]:
     reasons = cast(Any, getattr(make, "func", make)).declared
     for name in names:
         start, declared = time.perf_counter(), _declared(reasons, name)
+        trace = ""
         with recording() as worst:
             try:
                 check_property(name, make)
                 status, reason = ("declared", declared) if declared else ("pass", "")
             except BrokenPropertyError as error:
                 status, reason = "broken", str(error).removeprefix(f"{name}: ")
+                trace = format_exc()
             except Exception as error:  # noqa: BLE001 - whatever a layer that is wrong raises
                 status, reason = "broken", f"raised {type(error).__name__}: {why(error)}"
+                trace = format_exc()
         seconds = time.perf_counter() - start
-        yield Verdict(name, status, worst.error, seconds, reason)
+        yield Verdict(name, status, worst.error, seconds, reason, trace)
 
 
 def _declared(reasons: Any, name: str) -> str:

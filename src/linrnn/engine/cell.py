@@ -113,12 +113,16 @@ class Cell:
         self.text = self.program.text()
         self.parallel = parallel
         self._with_start: Cell | None = None
+        #: The function and its arguments that make this cell again, see `cell_factory`.
+        self.recipe: tuple[Callable[..., Cell], tuple[Any, ...]] | None = None
         if parallel is not None:
             _at_once[self.text] = self
         functools.update_wrapper(self, step, updated=())
 
     def __reduce__(self) -> Any:
-        """A decorated function is found by its name, as functions are."""
+        """A decorated function is found by its name, as functions are; others are made again."""
+        if self.recipe is not None:
+            return self.recipe
         module = sys.modules.get(getattr(self, "__module__", ""))
         name = getattr(self, "__qualname__", "")
         return name if getattr(module, name, None) is self else super().__reduce__()

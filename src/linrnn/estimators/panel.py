@@ -314,7 +314,12 @@ class PanelForecaster(BaseEstimator):  # type: ignore[misc]
             )
         several = [self.id] if one else list(self.id)
         names = [*several, self.time, self.value, *self.known]
-        if len(set(names)) < len(names) or not several:
+        if not several:
+            raise ArgumentError(
+                f"{where}: id must name at least one column, got (). For a single series, add a "
+                "column with the same text in every row."
+            )
+        if len(set(names)) < len(names):
             raise ArgumentError(
                 f"{where}: id, time, value and known must name different columns, got "
                 f"{show(names)}."

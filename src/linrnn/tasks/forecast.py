@@ -102,7 +102,8 @@ class Forecast(ForecastTask):
                     f"Forecast: {name} must be left out where a mixer or a bank reads one series, "
                     f"got {show(list(value) if isinstance(value, tuple) else value)}. "
                     "`linrnn train forecast` without --only and --mixer, or PanelForecaster, reads "
-                    "many: name the columns of ids with --task.id."
+                    "many: name the columns of ids with --task.id. For a single series, add a "
+                    "column with the same text in every row."
                 )
         check_in("Forecast", "missing", options.missing, get_args(Missing))
         self.sequence_length, columns = options.length, 1

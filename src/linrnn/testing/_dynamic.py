@@ -16,6 +16,7 @@ from torch.utils._pytree import (
     tree_map_only,
 )
 
+from linrnn.testing._compiler_errors import compiler_error
 from linrnn.testing._mixer_runs import to_double
 from linrnn.testing._tolerance import BrokenPropertyError, check_agrees, check_true
 
@@ -59,10 +60,7 @@ def check_dynamic(
     except BrokenPropertyError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).split("\n") if line.strip()]
-        raise BrokenPropertyError(
-            f"{what}: {type(error).__name__}: {' '.join(lines[:3])}"
-        ) from error
+        raise BrokenPropertyError(f"{what}: {compiler_error(error)}") from error
 
 
 def _check_exported(what: str, function: Callable[..., Any], calls: Sequence[Call]) -> None:

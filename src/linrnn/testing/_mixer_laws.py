@@ -5,16 +5,17 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
 from linrnn.errors import ArgumentError
 from linrnn.mixers import Mixer, added_losses
 from linrnn.nn.parameters import working_dtype
-from linrnn.state import flatten, leaves, map_state, n_floats, ordered, unflatten
+from linrnn.state import leaves, map_state, n_floats, ordered
 from linrnn.testing._autocast_law import check_autocast_gradients, moved_by_rounding
 from linrnn.testing._checkpointed import same_when_checkpointed
+from linrnn.testing._compiler_errors import compiler_error
+from linrnn.testing._copy_laws import round_trip
 from linrnn.testing._derivatives import check_derivatives, check_forward_mode
 from linrnn.testing._graph_laws import dynamic_shapes, every_option, meta_device, untraceable
 from linrnn.testing._input_laws import bad_input, check_make
@@ -30,7 +31,6 @@ from linrnn.testing._mixer_runs import (
     in_each_form,
     in_laws,
     in_pieces,
-    quiet,
     results,
     signal,
     stepwise,
@@ -294,21 +294,6 @@ def constant_memory(make: MakeMixer) -> None:
         check_true(f"state axis 0 must be the batch, got {tuple(h.shape)}", len(h) == BATCH)
 
 
-def round_trip(make: MakeMixer) -> None:
-    """Parameters and states written to safetensors and read back give the same bits."""
-    mixer = build(make)
-    x, state = signal(BATCH, TIME, WIDTH), busy_state(mixer)
-    y, _ = mixer(x, state)
-    data = safetensors.torch.save({n: p.contiguous() for n, p in mixer.state_dict().items()})
-    torch.manual_seed(99)
-    restored = quiet(make(d_model=WIDTH, dtype=torch.float64, **in_laws(make)))
-    restored.load_state_dict(safetensors.torch.load(data))
-    stored = safetensors.torch.load(safetensors.torch.save(flatten(state)))
-    y_again, _ = restored(x, unflatten(stored, mixer.init_state(1)))
-    check_true("outputs differ after a round trip", torch.equal(y, y_again))
-    check_true("a deep copy gives other outputs", torch.equal(y, copy.deepcopy(mixer)(x, state)[0]))
-
-
 def low_precision(make: MakeMixer) -> None:
     """bfloat16 and autocast are finite and within bfloat16's own error of float32.
 
@@ -356,8 +341,7 @@ def compiles(make: MakeMixer, compiler: str = "aot_eager") -> None:
     except BrokenPropertyError:
         raise
     except Exception as error:
-        first_line = str(error).strip().split("\n")[0]
-        raise BrokenPropertyError(f"{type(error).__name__}: {first_line}") from error
+        raise BrokenPropertyError(compiler_error(error)) from error
 
 
 def _compare_compiled(mixer: Mixer, x: Tensor, state: State, compiler: str) -> None:

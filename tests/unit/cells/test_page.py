@@ -18,7 +18,7 @@ def test_the_examples_of_the_page_run(root, capsys, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     for block in blocks:
         exec(compile(block, "own-recurrence.md", "exec"), space)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     assert isinstance(space["cornn"], Cell)
     assert all(x.grad is not None for x in space["model"].parameters())
     assert (tmp_path / "cornn.onnx").stat().st_size

@@ -112,6 +112,17 @@ def test_a_layer_that_raises_breaks_the_law(capsys):
     assert "raised KeyError: KeyError('weights')" in out
 
 
+def test_verbose_shows_where_a_layer_fails(capsys):
+    code, out = check(capsys, "layers_of_mine:Raises", "-v", *laws("edges"))
+    assert code == 1
+    assert "Traceback (most recent call last)" in out
+    assert "layers_of_mine.py" in out
+    assert "-v shows" not in out
+    code, out = check(capsys, "layers_of_mine:Raises", *laws("edges"))
+    assert "Traceback" not in out
+    assert "-v shows the tracebacks\n" in out
+
+
 def test_names_options_and_json(capsys):
     code, out = check(capsys, "lru:form=conv:d_state=4", "--json", *laws("causal", "trains"))
     assert code == 0

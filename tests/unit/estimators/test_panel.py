@@ -290,7 +290,7 @@ def test_two_steps_in_one_table_are_refused():
         ({"season": -1}, "season"),
         ({"missing": "drop"}, "missing"),
         ({"known": ("y",)}, "different columns"),
-        ({"id": ()}, "different columns"),
+        ({"id": ()}, "id must name at least one column"),
     ],
 )
 def test_bad_options_are_refused_by_name(options, word):
@@ -330,3 +330,13 @@ def test_ids_that_are_no_text_are_not_written(tmp_path):
     with pytest.raises(ArgumentTypeError, match="id must be text or a number"):
         forecaster.save(tmp_path / "dates")
     assert json.dumps(list(tmp_path.iterdir())) == "[]"
+
+
+@pytest.mark.unchecked
+def test_a_table_without_ids_is_told_how_a_single_series_is_passed():
+    table = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=9), "y": np.arange(9.0)})
+    with pytest.raises(LinrnnError, match="For a single series, add 'unique_id' with the"):
+        PanelForecaster(horizon=2).fit(table)
+    without_times = table.drop(columns="ds").assign(unique_id="a")
+    with pytest.raises(LinrnnError, match=r"without 'ds'. id=, time= and value= name them\.$"):
+        PanelForecaster(horizon=2).fit(without_times)

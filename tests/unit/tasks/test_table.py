@@ -8,6 +8,7 @@ import torch
 from linrnn.errors import DataError
 from linrnn.tasks import load
 from linrnn.tasks._reading.table import read_table
+from linrnn.tasks.table import Table, TableOptions
 
 ROWS = np.arange(8.0).reshape(2, 4) / 8
 
@@ -160,3 +161,15 @@ def test_read_table_never_unpickles(tmp_path, suffix):
         with pytest.raises(DataError):
             read_table(path, 4)
     assert not marker.exists()
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(
+    ("cell", "advice"),
+    [("2026-01-01", "has its time, pass --task.time 'who'"), ("p1", "pass --task.id 'who'")],
+)
+def test_a_column_of_text_is_named_by_what_it_may_be(tmp_path, cell, advice):
+    file = tmp_path / "rows.csv"
+    file.write_text("who,a,b,label\n" + f"{cell},1,2,x\n{cell},3,4,y\n" * 3)
+    with pytest.raises(DataError, match=advice):
+        Table(TableOptions(data=str(file)))

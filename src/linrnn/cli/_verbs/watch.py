@@ -404,5 +404,8 @@ def _read(kind: Callable[[bytes], Any], what: str, words: list[bytes], place: in
     values = [kind(word) for word in words]
     if None in values:
         bad = words[values.index(None)].decode(errors="replace")
-        raise DataError(f"line {place}: the input must be {what}, got {bad!r:.60}.")
+        raise DataError(
+            f"line {place}: the input must be {what}, got {bad!r:.60}. Leave out a header and "
+            "columns of ids or times."
+        )
     return values

@@ -210,9 +210,12 @@ def _long(where: str, what: str, table: Any, names: Names, form: Form, others: b
     needed = [*names.id, names.time, *((names.value,) if others else ())]
     lacking = [name for name in needed if name not in table.columns]
     if lacking:
+        one = ""
+        if lacking == [names.id[0]]:
+            one = f" For a single series, add {show(names.id[0])} with the same text in every row."
         raise ArgumentError(
             f"{where}: {what} must have the columns {show(needed)}, got {show(list(table.columns))}"
-            f" without {show(lacking[0])}. id=, time= and value= name them."
+            f" without {show(lacking[0])}. id=, time= and value= name them.{one}"
         )
     if not len(table):
         raise ArgumentError(f"{where}: {what} must have rows, got none.")

@@ -45,26 +45,26 @@ FFT_REACHES_BACK = (
 class Mixer(Traits):
     """A layer that mixes information along time: (B, T, d_model) in and out, state in and out.
 
-    An author writes three things: ``__init__``, which stores its arguments under their own names
-    and sets ``d_model``; `state_spec`, what the state is made of; and `_read`, one sequence of at
-    least one step. Everything that users call is made of them. `_step` may be written as well,
-    where one step has a shorter way than a sequence of one.
+    A subclass writes three methods. ``__init__`` stores its arguments under their own names and
+    sets ``d_model``. `state_spec` returns the shapes of the state. `_read` reads a sequence of at
+    least one step. The public methods call these. A subclass may also write `_step`, if one step
+    can be computed faster than a sequence of length one.
 
-    The state is a plain tree of tensors with the batch as leading axis, always returned, of a
-    size that does not depend on how much was read, and at least float32: half precision becomes
-    float32, also on the way in. Every constructor takes ``device`` and ``dtype`` of its
-    parameters, as torch.nn, and draws the parameters by `reset_parameters` from torch's global
-    generator. A subclass declares those of `Traits` whose defaults are not true of it.
+    The state is always returned. It is a plain tree of tensors with the batch as leading axis. Its
+    size is fixed, except in mixers that store their input, such as attention. It is at least
+    float32: a state in half precision is converted. Every constructor takes ``device`` and
+    ``dtype`` as in torch.nn, and `reset_parameters` draws the parameters from torch's global
+    generator. A subclass sets the attributes of `Traits` that differ from their defaults.
 
     Raises:
         ShapeError: the last axis of an input is not ``d_model``, or a state or reset mask does not
             fit.
         DTypeError: an input that is not real floating point, or a state of another tree or kind.
         DeviceError: an input, state or reset mask on another device than the parameters.
-        ArgumentError: a reset mask for a form that cannot reset; a time for a mixer, or a form,
-            that knows none, a negative one, or times that make states too large to be numbers;
-            in every constructor, a size below 1 or an option outside its range.
-        UnknownNameError: an option that is none of those there are.
+        ArgumentError: a reset mask for a form that cannot reset; ``dt`` for a mixer or form that
+            does not read times, a negative ``dt``, or one that makes the state overflow; in every
+            constructor, a size below 1 or an option outside its range.
+        UnknownNameError: a value that is not one of the choices of an option.
 
     Example:
         >>> import torch
@@ -205,13 +205,13 @@ class Mixer(Traits):
         Args:
             x: input (batch, time, d_model).
             state: what an earlier call returned, or None for `init_state`.
-            reset: boolean (batch, time); True starts a new sequence at that step, as if
-                everything before had been read by somebody else.
-            dt: time since the step before (batch, time), of any unit, at least 0; default: 1. Of
-                a first step, the time since the initial state. Only where the mixer is `timed`.
-            signals: what layers of a stack hand one another: ``(batch, time, ...)`` what earlier
-                ones carry, by name, and what they share. Only what the layer `receives` is read;
-                only for a class that ``carries`` or ``shares`` any. Default: a layer alone.
+            reset: boolean (batch, time); True starts a new sequence at that step, with no memory
+                of the steps before.
+            dt: time since the previous step (batch, time), in any unit, at least 0; default: 1. At
+                the first step it is the time since the initial state. Only for `timed` mixers.
+            signals: tensors from other layers of a stack, by name: ``(batch, time, ...)`` from
+                earlier layers, and those that all share. The layer reads those that it
+                `receives`. Only for a class that ``carries`` or ``shares`` any. Default: none.
 
         Returns:
             ``(y, state)``: the output, shape and dtype of ``x``, and the state after the last step.
@@ -288,29 +288,29 @@ class Mixer(Traits):
     ) -> State:
         """The state before the first step, zeros, for ``batch_size`` sequences.
 
-        A row of zeros in any state begins anew, so ``h * (1 - done)`` does. Device and dtype
-        default to those of the parameters; ``dtype`` is a real dtype, of which a complex state
-        takes the complex counterpart and half precision becomes float32.
+        A row of zeros in any state starts a new sequence, so ``h * (1 - done)`` ends episodes.
+        Device and dtype default to those of the parameters. ``dtype`` is real: complex states get
+        the complex dtype of the same precision, and half precision becomes float32.
         """
         where, like = type(self).__name__, self._parameter()
         state: State = initial(where, self.state_spec(), batch_size, like, device, dtype)
         return state
 
     def asks_for_loss(self) -> bool:
-        """Whether what `add_loss` is given reaches anybody: in training, with gradients.
+        """Whether `add_loss` has an effect: in training, with gradients.
 
         A layer asks this in `_read` before it computes a loss, which costs nothing elsewhere.
         """
         return self.training and asked_now() is not None
 
     def add_loss(self, loss: Tensor) -> None:
-        """Have training minimise a loss of this layer beside that of the model's answers.
+        """Add a loss of this layer to the training loss.
 
         Args:
-            loss: a scalar, the mean over the rows and steps of the call: of a sequence that is
-                read in windows each adds its own, which counts as the loss of that window does.
-                It should be a function of the same parameters at every call, for processes that
-                train together wait for the gradients of all.
+            loss: a scalar, the mean over the rows and steps of the call. If a sequence is read in
+                windows, each window adds its own, with the weight of the window's loss. It must
+                depend on the same parameters at every call, because distributed training waits
+                for the gradients of all of them.
         """
         collector = asked_now()
         if self.training and collector is not None:
@@ -322,11 +322,11 @@ class Mixer(Traits):
 
     @torch.no_grad()
     def after_update(self) -> None:
-        """Cut parameters off at `bounds`.
+        """Clip parameters to `bounds`.
 
-        It is called after each step of an optimiser of `torch.optim` that moves a parameter of the
-        layer, whoever trains it: there is nothing to call in a loop of one's own. One that moves
-        parameters without such an optimiser calls it.
+        Every optimiser of `torch.optim` that updates a parameter of the layer calls this after its
+        step, also in a training loop of your own. Call it yourself if you update parameters
+        without such an optimiser.
         """
         for name, (low, high) in self.bounds().items():
             self.get_parameter(name).clamp_(low, high)
@@ -381,7 +381,7 @@ class Mixer(Traits):
     _check_reset = arguments.check_mask
 
     def _times(self, call: str, dt: Tensor | None, x: Tensor) -> tuple[Tensor | None, ...]:
-        """``dt`` as `_read` and `_step` want it: nothing at all if the mixer knows no time."""
+        """The argument ``dt`` of `_read` and `_step`: none if the mixer does not read times."""
         if dt is None:
             return (None,) if self.timed else ()
         arguments.check_dt(self, f"{type(self).__name__}.{call}", dt, x)

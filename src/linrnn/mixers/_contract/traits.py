@@ -1,4 +1,4 @@
-"""The class attributes of a mixer: what is true of all its layers, for tools, tests and tables."""
+"""Class attributes of a mixer that tools, tests and tables read."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -9,96 +9,95 @@ from linrnn.nn.parameters import KeepsPrecision
 
 
 class Traits(KeepsPrecision):
-    """The declarations of a mixer: it states those whose default is not true of it."""
+    """Class attributes of a mixer; a class sets those that differ from the defaults."""
 
     family: ClassVar[str]
     """The kind of recurrence: diagonal, ssm, linear-attention, gated, oscillator, ..."""
 
     choices: ClassVar[Choices | None] = None
-    """How it differs from other systems, in words that all share; None where nobody said it."""
+    """The design, in the vocabulary of `Choices`; None if a class outside the package has none."""
 
     causal: ClassVar[bool] = True
     """No output depends on a later input."""
 
     forms: ClassVar[tuple[str, ...]] = ("scan",)
-    """Values of ``form`` the constructor takes; all give the same numbers. The first is default."""
+    """Values of the constructor's ``form``; all give the same numbers. The first is the default."""
 
     form: str = "scan"
-    """Which of ``forms`` computes; a constructor with this option sets it."""
+    """The form in use; a constructor with this option sets it."""
 
     without_reset: ClassVar[tuple[str, ...]] = ()
-    """Forms that cannot start anew inside a sequence: a reset mask is an error there."""
+    """Forms that cannot start a new sequence at a reset: with them a reset mask is an error."""
 
     declared: ClassVar[Mapping[str, str]] = {}
-    """Properties of `linrnn.testing.MIXER_PROPERTIES` that this mixer lacks, each with its reason;
-    as ``"property:form"`` where only that form lacks it."""
+    """Properties of `linrnn.testing.MIXER_PROPERTIES` that this mixer lacks, each with its reason.
+    The key is ``"property:form"`` if only one form lacks it."""
 
     overflows: ClassVar[str] = ""
-    """Why an untrained layer overflows float32 within 65,536 steps; empty if it does not. The test
-    of that many steps reads 2,048 of a sequential layer."""
+    """Why an untrained layer overflows float32 within 65,536 steps; empty if it does not. For a
+    sequential layer the test reads 2,048 steps."""
 
     timed: ClassVar[bool] = False
-    """Whether ``dt`` is taken: `_read` and `_step` then have it as last argument, None where the
-    caller gave none, which is a time of 1 everywhere. It is at least float32."""
+    """Whether the layer reads the times between steps. Then `_read` and `_step` have a last
+    argument ``dt``, at least float32; None means a time of 1 everywhere."""
 
     without_dt: ClassVar[tuple[str, ...]] = ()
-    """Forms of a mixer that is `timed` which need all steps alike: ``dt`` is an error there."""
+    """Forms of a `timed` mixer that need equal steps: with them ``dt`` is an error."""
 
     sequence_parallel: ClassVar[tuple[str, ...]] = ()
     """Forms that mix along time by `linrnn.ops.linear_scan` alone, and so can be split along time
     by `linrnn.ops.sequence_parallel`."""
 
     random_training: ClassVar[bool] = False
-    """Whether training draws random numbers, from torch's global generator; evaluation never
-    does, and the tests of numbers are those of evaluation then."""
+    """Whether training draws random numbers from torch's global generator. Evaluation must not; the
+    tests then compare numbers in evaluation mode."""
 
     widening: ClassVar[bool] = False
-    """Whether it projects to more channels, gates these and projects back: what a feed-forward
-    network does for the others, so that a block of it is published without one."""
+    """Whether it projects to more channels, gates these and projects back, as a feed-forward
+    network does. Published blocks of such a mixer have no feed-forward network beside it."""
 
     norms_input: ClassVar[bool] = False
-    """Whether it norms its input itself, before which its block then has no norm: where a layer
-    reads something besides the residual stream, it must see that stream as it is."""
+    """Whether the layer normalises its input itself; its block then has no norm before it. A layer
+    that reads signals of other layers may need the residual stream without a norm."""
 
     like_lstm: ClassVar[bool] = False
-    """Whether it stands for an LSTM: `linrnn.RNN` then takes and returns (h, c), also where the
-    state is one vector."""
+    """Whether `linrnn.RNN` takes and returns (h, c) as an LSTM does, even if the state is one
+    vector."""
 
     in_laws: ClassVar[Mapping[str, Any]] = {}
-    """Options that `linrnn.testing.check_mixer` gives a layer, where with those of the constructor
-    the few steps that it reads would not come to what is special: segments shorter than these. Or
-    where a graph of the same parts would be several times as long."""
+    """Constructor options for the contract tests, if those with defaults would test too little or
+    take too long. The tests read few steps, so a mixer of segments sets a short segment here."""
 
     cost: ClassVar[Literal["parallel", "sequential", "quadratic"]] = "parallel"
-    """How a long sequence is read: by a few parallel operations, one step after another because
-    a step needs the result of the last, or with every step looking at all earlier ones."""
+    """How a long sequence is computed: by a few parallel operations, step after step, or with every
+    step reading all earlier ones."""
 
     recurrent_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters of the recurrence: trained with a smaller learning rate, without weight decay."""
 
     aliases: ClassVar[tuple[str, ...]] = ()
-    """Former names, which still go wherever the name does, and are listed nowhere."""
+    """Former names. They are accepted wherever the name is, and listed nowhere."""
 
     weight_parameters: ClassVar[tuple[str, ...] | None] = None
-    """Which parameters of the class itself, not of its parts, are weights: these have weight decay,
-    and biases, gains, skips and first states have none. None: those of two or more axes are. Parts
-    with parameters declare theirs in the same way; see `linrnn.nn.has_decay`."""
+    """Parameters of the class itself, not of its parts, to which weight decay applies; it does not
+    apply to biases, gains, skips and initial states. None means those with two or more axes. Parts
+    with parameters have the same attribute; see `linrnn.nn.has_decay`."""
 
     constant_state: ClassVar[tuple[str, ...]] = ()
-    """Keys of a state dict through which no gradient flows, such as positions or a running
-    maximum that cancels out of every result."""
+    """Keys of a dictionary state without gradients, such as positions, or a running maximum that
+    cancels in every result."""
 
     learned: ClassVar[LearnedStart | None] = None
-    """The part that makes it begin from a learned state, where it has the option for that."""
+    """The part with the learned initial state, if the mixer has that option."""
 
     carries: ClassVar[tuple[str, ...]] = ()
-    """Signals that a layer makes of each step for the later layers of a stack that carry the same:
-    RWKV-7's first values. See `signal_spec`."""
+    """Signals that the first such layer of a stack makes at each step for later ones, such as the
+    values of RWKV-7's first layer. See `signal_spec`."""
 
     shares: ClassVar[tuple[str, ...]] = ()
-    """Signals of the parameters that the layers of a stack have in common, which `shared_part` has:
-    HGRN's bounds."""
+    """Signals from parameters that the layers of a stack share in `shared_part`, such as HGRN's
+    lower bounds."""
 
     receives: tuple[str, ...] = ()
-    """Which of both a stack hands this layer. The stack says so to a constructor with an argument
-    of that name; a layer alone has none, and makes what it ``carries`` itself."""
+    """The signals that the stack passes to this layer, set by the constructor's argument of that
+    name. A layer alone receives none, and makes those that it ``carries`` itself."""

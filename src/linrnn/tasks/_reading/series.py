@@ -26,6 +26,7 @@ from linrnn.tasks._reading.rows import Lines, filled_lines, numbers_of, split_ro
 from linrnn.tasks._reading.stamps import Kind
 from linrnn.tasks._reading.ts_stamps import Stamped, merge, split_pairs
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _COLON = re.compile(r":(?![^(]*\))")  # outside of parentheses
 SUFFIXES = (".ts", ".npz", ".csv", ".tsv", ".arff", ".parquet")
 
@@ -297,11 +298,16 @@ def _check_no_text_column(
         cell = next(filter(None, cells))
         name = repr(names[column].strip()) if names else "NAME"
         header = "" if names else "name the columns in a first line and "
+        role = f"this column identifies the sequence, {header}pass --task.id {name}"
+        if _DATE.match(cell):
+            role = (
+                f"this column has its time, {header}pass --task.time {name}, --task.id NAME, the "
+                "column that identifies the sequence,"
+            )
         raise DataError(
             f"{path}: each row must hold the numbers of one sequence, got text in column "
-            f"{column + 1} ({cell!r:.60} in {place}). If each row is one step and this column "
-            f"identifies the sequence, {header}pass --task.id {name} and --task.target NAME, the "
-            "column of labels. Otherwise remove the column."
+            f"{column + 1} ({cell!r:.60} in {place}). If each row is one step and {role} and "
+            "--task.target NAME, the column of labels. Otherwise remove the column."
         )
 
 
