@@ -99,7 +99,7 @@ struct SelectiveHalf : SelectiveRows<bf16> {
         i64 start, c;
     };
     // Rows of an array that the next block reads or writes. No hardware looks for rows that lie so far
-    // apart; asked for all at once, they would keep everything else waiting.
+    // apart. Requests for all of them at once would make other loads wait.
     struct Ahead {
         const char* row;
         i64 step;  // bytes

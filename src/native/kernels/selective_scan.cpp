@@ -630,7 +630,7 @@ struct SelectiveScan : SelectiveRows<S> {
         return 0;
     }
 
-    // Numbers that a thread works with, for so many blocks at once.
+    // Numbers that a thread works with, for `share` blocks at once.
     i64 room_of(i64 share) const {
 #ifdef LINRNN_HALF_PRODUCTS
         if constexpr (std::is_same<S, bf16>::value)
