@@ -150,6 +150,21 @@ def test_pieces_give_the_whole():
 
 
 @needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_threads_that_share_out_whole_sequences_leave_the_same_bits(dtype):
+    case, before = make(4, 70, 83, 5), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(results(ours("cpu", dt_softplus=True, reset=mask(4, 70)), case, dtype))
+    finally:
+        torch.set_num_threads(before)
+    for name, value in found[0].items():
+        assert all(torch.equal(value, other[name]) for other in found[1:]), name
+
+
+@needs_native
 @pytest.mark.parametrize("batch", [1, 2, 3, 70])
 def test_thread_counts_agree_and_calls_repeat(batch):
     case, before = make(batch, 40, 130, 4), torch.get_num_threads()
