@@ -72,6 +72,25 @@ LINRNN_BF16_TARGET inline LanesSigmoid lanes_sigmoid(__m512 x) {
     return {_mm512_mask_blend_ps(below, large, small), _mm512_mask_blend_ps(below, small, large)};
 }
 
+// softplus(x) = max(x, 0) + log(1 + exp(-|x|)), and its derivative, sigmoid(x).
+struct LanesSoftplus {
+    __m512 value, slope;
+};
+LINRNN_BF16_TARGET inline LanesSoftplus lanes_softplus(__m512 x) {
+    const __m512 e = lanes_exp_below(_mm512_or_ps(x, _mm512_set1_ps(-0.0f)));
+    __m512 p = _mm512_set1_ps(-8.53920283e-3f);
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(4.40896192e-2f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(-1.07681708e-1f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(1.77452421e-1f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(-2.44954636e-1f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(3.32754800e-1f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(-4.99974054e-1f));
+    p = _mm512_fmadd_ps(p, e, _mm512_set1_ps(9.99999806e-1f));
+    const __m512 large = lanes_inverse(lanes_plus_one(e));
+    return {_mm512_fmadd_ps(p, e, _mm512_max_ps(_mm512_setzero_ps(), x)),  // a NaN stays one
+            _mm512_mask_mul_ps(large, lanes_negative(x), large, e)};
+}
+
 // Sigmoids of a row.
 LINRNN_BF16_TARGET inline void sigmoid_row(const bf16* x, float* to, i64 n) {
     for (i64 i = 0; i < n; i += 16) {

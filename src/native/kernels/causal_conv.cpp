@@ -114,13 +114,17 @@ struct CausalConv {
     static LINRNN_INLINE void store_one(A v, T& to) { narrow(v, to); }
 
 #ifdef LINRNN_HALF_PRODUCTS
-    // Rows of bfloat16 numbers go 16 channels at a time, from step to step: what a step shares with those
-    // around it stays in registers. Rows that the next chunk reads and writes are named meanwhile.
+    // Rows of bfloat16 numbers go a line of the cache at a time, from step to step: what a step shares with
+    // those around it stays in registers. Rows that the next chunk reads and writes are named meanwhile.
+    static constexpr i64 V = 16;  // channels of a register
+    template <int R>
+    using Registers = std::integral_constant<int, R>;
     template <int W>
     struct Taps {
         __mmask16 some;
         __m512 w[W], bias;
 
+        Taps() = default;
         LINRNN_BF16_TARGET Taps(const CausalConv& of, i64 c) : some(lanes_left(of.args.channels - c)) {
             for (int j = 0; j < W; ++j) w[j] = load_lanes(of.tap(j, c), some);
             bias = _mm512_setzero_ps();
@@ -138,21 +142,35 @@ struct CausalConv {
         for (int j = W - 1; j > 0; --j) row[j] = row[j - 1];
         row[0] = x;
     }
+    // R registers of channels side by side.
+    template <int W, int R>
+    struct Group {
+        Taps<W> taps[R];
+
+        LINRNN_BF16_TARGET Group(const CausalConv& of, i64 c) {
+            for (int r = 0; r < R; ++r) taps[r] = Taps<W>(of, c + r * V);
+        }
+        LINRNN_BF16_TARGET LINRNN_INLINE void push_row(__m512 (&x)[R][W], const S* row) const {
+            for (int r = 0; r < R; ++r) push(x[r], load_lanes(row + r * V, taps[r].some));
+        }
+    };
     template <bool WRITES = false>
     static LINRNN_INLINE void ask(const Array& x, i64 t, i64 c) {
         prefetch<WRITES>(reinterpret_cast<i64>(at(x, t + CHUNK) + c), 1);
     }
-    template <int W, bool SILU>
+    template <int W, bool SILU, int R>
     LINRNN_BF16_TARGET void forward_lanes(i64 t0, i64 t1, i64 c) const {
-        const Taps<W> taps(*this, c);
-        __m512 x[W] = {};
-        for (i64 t = t0 - W + 1; t < t0; ++t) push(x, load_lanes(at(args.x, t) + c, taps.some));
+        const Group<W, R> group(*this, c);
+        __m512 x[R][W] = {};
+        for (i64 t = t0 - W + 1; t < t0; ++t) group.push_row(x, at(args.x, t) + c);
         for (i64 t = t0; t < t1; ++t) {
             ask(args.x, t, c), ask<true>(args.y, t, c);
-            push(x, load_lanes(at(args.x, t) + c, taps.some));
-            __m512 v = taps.convolve(x);
-            if constexpr (SILU) v = _mm512_mul_ps(v, lanes_sigmoid(v).value);
-            store_lanes(at(args.y, t) + c, taps.some, v);
+            group.push_row(x, at(args.x, t) + c);
+            for (int r = 0; r < R; ++r) {
+                __m512 v = group.taps[r].convolve(x[r]);
+                if constexpr (SILU) v = _mm512_mul_ps(v, lanes_sigmoid(v).value);
+                store_lanes(at(args.y, t) + c + r * V, group.taps[r].some, v);
+            }
         }
     }
     // The gradient of v at a step.
@@ -163,56 +181,65 @@ struct CausalConv {
         return _mm512_mul_ps(grad, _mm512_mul_ps(gate.value, lanes_plus_one(_mm512_mul_ps(v, gate.rest))));
     }
     // Slopes before step `end` reach inputs [t0, t1).
-    template <int W, bool SILU>
+    template <int W, bool SILU, int R>
     LINRNN_BF16_TARGET void backward_lanes(i64 t0, i64 t1, i64 end, i64 c, double* sums) const {
-        const Taps<W> taps(*this, c);
-        __m512 x[W] = {}, slopes[W] = {}, into[W + 1] = {};
-        for (i64 t = t0 - W + 1; t < t0; ++t) push(x, load_lanes(at(args.x, t) + c, taps.some));
+        const Group<W, R> group(*this, c);
+        __m512 x[R][W] = {}, slopes[R][W] = {}, into[R][W + 1] = {};
+        for (i64 t = t0 - W + 1; t < t0; ++t) group.push_row(x, at(args.x, t) + c);
         for (i64 t = t0; t < t1 + W - 1; ++t) {
-            __m512 slope = _mm512_setzero_ps();
-            if (t < end) {
-                push(x, load_lanes(at(args.x, t) + c, taps.some));
-                slope = slope_lanes<SILU>(load_lanes(at(args.y, t) + c, taps.some), taps.convolve(x));
+            if (t < end) group.push_row(x, at(args.x, t) + c);
+            if (t < t1) ask(args.x, t, c), ask(args.y, t, c), ask<true>(args.grad_x, t, c);
+            for (int r = 0; r < R; ++r) {
+                const Taps<W>& taps = group.taps[r];
+                __m512 slope = _mm512_setzero_ps();
+                if (t < end)
+                    slope = slope_lanes<SILU>(load_lanes(at(args.y, t) + c + r * V, taps.some), taps.convolve(x[r]));
+                push(slopes[r], slope);
+                if (t < t1) {
+                    for (int j = 0; j < W; ++j) into[r][j] = _mm512_fmadd_ps(slope, x[r][j], into[r][j]);
+                    into[r][W] = _mm512_add_ps(into[r][W], slope);
+                }
+                const i64 input = t - W + 1;
+                if (input < t0) continue;
+                __m512 total = _mm512_mul_ps(taps.w[0], slopes[r][W - 1]);
+                for (int j = 1; j < W; ++j) total = _mm512_fmadd_ps(taps.w[j], slopes[r][W - 1 - j], total);
+                store_lanes(at(args.grad_x, input) + c + r * V, taps.some, total);
             }
-            push(slopes, slope);
-            if (t < t1) {
-                ask(args.x, t, c), ask(args.y, t, c), ask<true>(args.grad_x, t, c);
-                for (int j = 0; j < W; ++j) into[j] = _mm512_fmadd_ps(slope, x[j], into[j]);
-                into[W] = _mm512_add_ps(into[W], slope);
-            }
-            const i64 input = t - W + 1;
-            if (input < t0) continue;
-            __m512 total = _mm512_mul_ps(taps.w[0], slopes[W - 1]);
-            for (int j = 1; j < W; ++j) total = _mm512_fmadd_ps(taps.w[j], slopes[W - 1 - j], total);
-            store_lanes(at(args.grad_x, input) + c, taps.some, total);
         }
-        for (int j = 0; j <= W; ++j) {
-            alignas(64) float part[16];
-            _mm512_store_ps(part, into[j]);
-            double* to = sums + (j < W ? W - 1 - j : W) * args.channels + c;
-            for (i64 l = 0; l < 16 && c + l < args.channels; ++l) to[l] += double(part[l]);
-        }
+        for (int r = 0; r < R; ++r)
+            for (int j = 0; j <= W; ++j) add_lanes(into[r][j], sums + (j < W ? W - 1 - j : W) * args.channels, c + r * V);
     }
-    // Calls f of every 16 channels, where steps [t0, t1) can be computed by those.
+    LINRNN_BF16_TARGET void add_lanes(__m512 x, double* to, i64 c) const {
+        alignas(64) float part[V];
+        _mm512_store_ps(part, x);
+        for (i64 l = 0; l < V && c + l < args.channels; ++l) to[c + l] += double(part[l]);
+    }
+    // Calls f of a line of channels at a time, with how many registers it fills, where steps [t0, t1) can
+    // be computed by those.
     template <class F>
     bool each_lanes(i64 t0, i64 t1, F f) const {
         if (!has_half_products() || !whole(t0, t1)) return false;
-        for (i64 c = 0; c < args.channels; c += 16)
-            if (!known_width([&](auto k) { f(k, c); })) return false;
+        for (i64 c = 0; c < args.channels; c += 2 * V) {
+            const bool two = c + V < args.channels;
+            const auto line = [&](auto k) { two ? f(k, Registers<2>(), c) : f(k, Registers<1>(), c); };
+            if (!known_width(line)) return false;
+        }
         return true;
     }
 #endif
     bool forward_halves(i64 t0, i64 t1) const {
 #ifdef LINRNN_HALF_PRODUCTS
         if constexpr (std::is_same<S, bf16>::value)
-            return each_lanes(t0, t1, [&](auto k, i64 c) { forward_lanes<k.width, k.silu>(t0, t1, c); });
+            return each_lanes(t0, t1, [&](auto k, auto r, i64 c) { forward_lanes<k.width, k.silu, r.value>(t0, t1, c); });
 #endif
         return (void)t0, (void)t1, false;
     }
     bool backward_halves(i64 t0, i64 t1, i64 end, double* sums) const {
 #ifdef LINRNN_HALF_PRODUCTS
         if constexpr (std::is_same<S, bf16>::value)
-            return each_lanes(t0, end, [&](auto k, i64 c) { backward_lanes<k.width, k.silu>(t0, t1, end, c, sums); });
+            return each_lanes(t0, end, [&](auto k, auto r, i64 c) {
+                backward_lanes<k.width, k.silu, r.value>(t0, t1, end, c, sums);
+            });
 #endif
         return (void)t0, (void)t1, (void)end, (void)sums, false;
     }

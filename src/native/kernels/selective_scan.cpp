@@ -15,8 +15,8 @@
 
 #include "../flush_subnormals.h"
 #include "../large_pages.h"
-#include "../selective_scan_args.h"
-#include "../storage.h"
+#include "../selective_half.h"
+#include "../selective_rows.h"
 #include "../vecmath.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -32,9 +32,6 @@ template <class S>
 inline void unpack(const S* from, float* to, i64 n) {
     for (i64 i = 0; i < n; ++i) to[i] = widen(from[i]);
 }
-
-template <class A>
-constexpr int LANES = 128 / sizeof(A);  // channels of a block: two of the widest registers
 
 // exp(x) = 2^n (1 + r q(r)), 0 where it would be subnormal and infinite from 2^127.5 on: half the
 // instructions of vexp, in the loop that costs most. Less one: 2^n r q + (2^n - 1) cancels nothing.
@@ -167,54 +164,19 @@ inline A weight_slope(A dt, A lam, A decay, A w) {
 }
 
 template <class S>
-struct SelectiveScan {
-    using A = typename Accumulator<S>::type;
-    static constexpr int L = LANES<A>;
+struct SelectiveScan : SelectiveRows<S> {
+    using Rows = SelectiveRows<S>;
+    using typename Rows::A;
+    using Rows::L, Rows::args, Rows::at, Rows::blocks, Rows::chunks, Rows::kept, Rows::load_channels;
+    using Rows::load_states, Rows::padded, Rows::resets, Rows::sequence, Rows::store_states;
+    using Rows::tile, Rows::width;
     static constexpr bool HALF = sizeof(S) == 2;
-    const SelectiveScanArgs& args;
 
-    i64 blocks() const { return (args.channels + L - 1) / L; }
-    i64 chunks() const { return (args.time + args.chunk - 1) / args.chunk; }
-    i64 tile() const { return args.modes * L; }  // one block's states
-
-    // --------------------------------------------------------------------------- rows and tiles
-
-    // Step t of the one sequence that the arrays hold: see unit().
-    template <class P = S>
-    static P* at(const Array& x, i64 t) {
-        return reinterpret_cast<P*>(x.data) + t * x.step;
-    }
     // A block's part of a row, zeros in the lanes beyond the last channel.
     static void load(const S* from, i64 n, A* __restrict to) {
         if (n == L) return unpack(from, to, L);
         std::memset(to, 0, L * sizeof(A));
         unpack(from, to, n);
-    }
-    // The same for (channels) and for (channels, modes), which is transposed.
-    void load_channels(i64 from, i64 c, i64 n, A* to) const {
-        std::memset(to, 0, L * sizeof(A));
-        if (from) put(to, reinterpret_cast<const A*>(from) + c, n);
-    }
-    void load_states(i64 from, i64 c, i64 n, A* to) const {
-        std::memset(to, 0, size_t(tile()) * sizeof(A));
-        if (!from) return;
-        auto p = reinterpret_cast<const A*>(from) + c * args.modes;
-        for (i64 l = 0; l < n; ++l)
-            for (i64 m = 0; m < args.modes; ++m) to[m * L + l] = p[l * args.modes + m];
-    }
-    void store_states(const A* from, i64 to, i64 c, i64 n) const {
-        auto p = reinterpret_cast<A*>(to) + c * args.modes;
-        for (i64 l = 0; l < n; ++l)
-            for (i64 m = 0; m < args.modes; ++m) p[l * args.modes + m] = from[m * L + l];
-    }
-    i64 sequence(i64 states, i64 s) const {
-        return states ? states + s * args.channels * args.modes * i64(sizeof(A)) : 0;
-    }
-    A* kept(i64 k, i64 c) const {
-        return reinterpret_cast<A*>(args.kept) + k * args.modes * args.channels + c;
-    }
-    bool resets(i64 t) const {
-        return args.reset.data && *at<const unsigned char>(args.reset, t);
     }
     void load_modes(const Array& x, i64 t, A* to) const { unpack(at(x, t), to, args.modes); }
 
@@ -345,9 +307,6 @@ struct SelectiveScan {
         for (i64 b = first; b < last; ++b)
             store_states(h + (b - first) * tile(), sequence(args.final, s), b * L, width(b));
     }
-
-    i64 width(i64 b) const { return args.channels - b * L < L ? args.channels - b * L : L; }
-    i64 padded() const { return (args.modes + 15) / 16 * 16; }
 
     // --------------------------------------------------------------------------------- backward
 
@@ -590,7 +549,7 @@ struct SelectiveScan {
                 std::memcpy(x, from, sizeof x);
                 for (int half = L / 2; half > 0; half /= 2)
                     for (int l = 0; l < half; ++l) x[l] += x[l + half];
-                at<A>(to, t)[m] = x[0];
+                Rows::template at<A>(to, t)[m] = x[0];
             }
     }
 
@@ -641,12 +600,19 @@ struct SelectiveScan {
         auto cuts = reinterpret_cast<const i64*>(args.offsets);
         i64 before = cuts ? cuts[s] / args.chunk + s : s * chunks();
         if (own.kept) own.kept += before * args.modes * args.channels * i64(sizeof(A));
-        SelectiveScan{own}.run(s, g, row, work);
+        SelectiveScan{{own}}.run(s, g, row, work);
     }
     void run(i64 s, i64 g, i64 row, A* work) const {
         i64 share = (blocks() + args.groups - 1) / args.groups, first = g * share;
         i64 last = first + share < blocks() ? first + share : blocks();
         if (first >= last) return;
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<S, bf16>::value)
+            if (SelectiveHalf::usable(args)) {
+                SelectiveHalf half(args);
+                return args.backward ? half.backward(s, first, last, row, work) : half.forward(s, first, last, work);
+            }
+#endif
         if (args.backward) {
             if (args.zoh) backward<true>(s, first, last, row, work);
             else backward<false>(s, first, last, row, work);
@@ -658,10 +624,19 @@ struct SelectiveScan {
 
     // No channel adds anything to the gradients that all of them share.
     int nothing() const {
-        A *for_B = at<A>(args.grad_B, 0), *for_C = at<A>(args.grad_C, 0);
+        A *for_B = Rows::template at<A>(args.grad_B, 0), *for_C = Rows::template at<A>(args.grad_C, 0);
         for (i64 i = 0; args.backward && i < args.groups * steps_of(args) * args.modes; ++i)
             for_B[i] = for_C[i] = A(0);
         return 0;
+    }
+
+    // Numbers that a thread works with, for `share` blocks at once.
+    i64 room_of(i64 share) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<S, bf16>::value)
+            if (SelectiveHalf::usable(args)) return SelectiveHalf(args).room(share);
+#endif
+        return 2 * share * tile() + (args.backward ? tape_room() + tile() : 2 * padded());
     }
 
     int dispatch() const {
@@ -671,7 +646,7 @@ struct SelectiveScan {
         else
             advise(args.grad_x.data, bytes), advise(args.grad_dt.data, bytes), advise(args.grad_z.data, bytes);
         i64 share = (blocks() + args.groups - 1) / args.groups;
-        i64 room = 2 * share * tile() + (args.backward ? tape_room() + tile() : 2 * padded());
+        const i64 room = room_of(share);
         i64 stride = (room + 63) / 64 * 64, per_row = (args.seqs + args.rows - 1) / args.rows;
         // steps times channels times modes that repay waking another thread
         i64 worth = size * args.modes / 65536 + 1;
@@ -705,10 +680,10 @@ int selective_scan(const void* record) {
     const auto& args = *static_cast<const SelectiveScanArgs*>(record);
     if (args.size != i64(sizeof(SelectiveScanArgs))) return 3;
     switch (args.dtype) {
-        case F32: return SelectiveScan<float>{args}.dispatch();
-        case F64: return SelectiveScan<double>{args}.dispatch();
-        case BF16: return SelectiveScan<bf16>{args}.dispatch();
-        case F16: return SelectiveScan<f16>{args}.dispatch();
+        case F32: return SelectiveScan<float>{{args}}.dispatch();
+        case F64: return SelectiveScan<double>{{args}}.dispatch();
+        case BF16: return SelectiveScan<bf16>{{args}}.dispatch();
+        case F16: return SelectiveScan<f16>{{args}}.dispatch();
     }
     return 2;
 }

@@ -1,5 +1,6 @@
 """The selective scan against a float64 loop: every backend, option, dtype and derivative."""
 
+import itertools
 import math
 
 import pytest
@@ -31,10 +32,10 @@ def test_equals_the_loop(backend, shape, zoh):
 @each_backend
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_storage_only(backend, dtype):
-    for reset in (False, True):
-        compare(
-            backend, (2, 37, 19, 5), full=True, zoh=False, reset=reset, dtype=dtype, roundings=2
-        )
+    for shape in ((2, 37, 19, 5), (1, 70, 83, 16)):
+        for full, zoh, reset in itertools.product((False, True), repeat=3):
+            options = {"full": full, "zoh": zoh, "reset": reset}
+            compare(backend, shape, **options, dtype=dtype, roundings=2)
     assert results(ours(backend), make(1, 4, 3, 2), dtype)["final"].dtype == torch.float32
 
 
@@ -60,7 +61,25 @@ def test_half_precision_takes_steps_of_any_size(size):
 
 
 @needs_native
-@pytest.mark.parametrize("isa", ["baseline", "avx2"])
+def test_half_precision_keeps_states_in_float32():
+    """Through many chunks, in either direction, what a state leaves is rounded once."""
+    case, reset = make(1, 200, 50, 17), mask(1, 200)
+    rounded = {n: v.bfloat16().double() for n, v in case.items()}
+    options = {"dt_softplus": True, "reset": reset}
+    expected = results(lambda c: loop(c, **options), rounded)
+    got = results(ours("cpu", **options), rounded, torch.bfloat16)
+    for name in ("final", "grad A", "grad D", "grad dt_bias", "grad initial_state"):
+        error = (got[name].double() - expected[name]).norm() / expected[name].norm()
+        assert error < (1e-5 if name == "final" else 2**-8), (name, error)  # of rounded cotangents
+    turned = {n: v.flip(1) if n in ("x", "dt", "B", "C", "z") else v for n, v in rounded.items()}
+    options |= {"reset": reset.flip(1), "reverse": True}
+    back = results(ours("cpu", **options), turned, torch.bfloat16)
+    assert torch.equal(back["final"], got["final"])
+    assert torch.equal(back["y"].flip(1), got["y"])
+
+
+@needs_native
+@pytest.mark.parametrize("isa", ["baseline", "avx2", "avx512"])
 def test_every_instruction_set(python, root, isa):
     code = f"""
 import sys, torch
@@ -128,6 +147,21 @@ def test_pieces_give_the_whole():
         ys.append(y)
     torch.testing.assert_close(torch.cat(ys, 1), whole[0])
     torch.testing.assert_close(state, whole[1])
+
+
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_threads_that_share_out_whole_sequences_leave_the_same_bits(dtype):
+    case, before = make(4, 70, 83, 5), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            found.append(results(ours("cpu", dt_softplus=True, reset=mask(4, 70)), case, dtype))
+    finally:
+        torch.set_num_threads(before)
+    for name, value in found[0].items():
+        assert all(torch.equal(value, other[name]) for other in found[1:]), name
 
 
 @needs_native
