@@ -59,7 +59,7 @@ sys.exit(main("", [sleeps, ("-c", "print('in {{to}}')"), fails, ("-c", "print('l
 
 
 FORKED = """
-import os, runpy, sys, torch, linrnn
+import os, runpy, sys, torch, linrnn.ops, linrnn.testing
 
 for script in sys.argv[1:]:
     print(f"begins {script}", flush=True)
@@ -73,7 +73,7 @@ for script in sys.argv[1:]:
 
 @needs_triton
 def test_every_script_says_what_it_would_run_and_is_in_the_table():
-    """In children of one process that has imported PyTorch, which takes most of the time."""
+    """In children of one process that has imported the package, which takes most of the time."""
     scripts = sorted(FOLDER.glob("[!_]*.py"))
     run = subprocess.run(
         [sys.executable, "-c", FORKED, *scripts],
