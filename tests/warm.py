@@ -1,4 +1,7 @@
-"""An interpreter with PyTorch and Triton, whose children run code: imports take seconds."""
+"""An interpreter with PyTorch and Triton, whose children run code: imports take seconds.
+
+So do those that the first kernel of a child would need, of Triton's other language and of shapes.
+"""
 
 import json
 import os
@@ -7,13 +10,17 @@ import sys
 from pathlib import Path
 
 SERVER = f"""
-import json, os, sys, traceback
+import contextlib, json, os, sys, traceback
+import pytest
 import torch
+import torch.fx.experimental.symbolic_shapes
 import triton
+with contextlib.suppress(ImportError):  # of an older Triton
+    import triton.experimental.gluon
 import linrnn.ops, linrnn.testing
 sys.path.append({str(Path(__file__).parent)!r})
 if os.environ.get("TRITON_INTERPRET") == "1":
-    import patched_once
+    import interpreter_sooner
 
 def work(job):
     for stream, path in ((1, job["out"]), (2, job["err"])):

@@ -19,7 +19,8 @@ NEEDS_NO_CHECKER = {"compiles", "dynamic_shapes", "untraceable", "bad_input", "t
 # Their many calls differ in numbers alone: `every_option` and `forms_agree` pass the same options,
 # forms and shapes through the checker, which takes a third of the time of a law.
 NEEDS_NO_CHECKER |= {"ranges", "finite_when_long", "higher_derivatives", "gradients"}
-NEEDS_NO_CHECKER |= {"zeros_begin_anew", "causal", "trains", "low_precision", "small"}
+NEEDS_NO_CHECKER |= {"zeros_begin_anew", "causal", "trains", "low_precision"}
+NEEDS_NO_CHECKER |= {"small", "meta_device"}
 
 
 def laws(*, unchecked: bool) -> list[str]:
