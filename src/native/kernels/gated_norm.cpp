@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "../gated_norm_args.h"
+#include "../gated_norm_halves.h"
 #include "../operands.h"
 #include "../prefetch.h"
 
@@ -301,19 +302,64 @@ struct GatedNorm {
         if (args.backward) ask(LINRNN_OPERAND(args, grad), row, group);
     }
 
+    // Whether a row of a group is one pass over bfloat16 numbers.
+    template <class S, int ACT, bool FIRST>
+    bool in_registers() const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<S, bf16>::value && (ACT == NONE || !FIRST)) return !args.skip && half_norm_takes(n);
+#endif
+        return false;
+    }
+    // The weights of all groups: of the norm, of what is added to it, and of the pairs.
+    void read_weights(A* to) const {
+        const i64 channels = args.groups * n;
+        auto put = [&](const Operand& x, A absent, A* row) {
+            for (i64 i = 0; i < channels; ++i) row[i] = absent;
+            for (i64 g = 0; x.data && g < args.groups; ++g) {
+                const A* from = read(x, 0, g, n, row + g * n);
+                if (from != row + g * n) std::memcpy(row + g * n, from, size_t(n) * sizeof(A));
+            }
+        };
+        put(LINRNN_OPERAND(args, weight), A(1), to);
+        put(LINRNN_OPERAND(args, bias), A(0), to + channels);
+        put(LINRNN_OPERAND(args, share), A(0), to + 2 * channels);
+    }
+    template <int ACT, bool ADDED>
+    void half_row([[maybe_unused]] i64 row, [[maybe_unused]] i64 group, [[maybe_unused]] const A* weights,
+                  [[maybe_unused]] A* sums) const {
+#ifdef LINRNN_HALF_PRODUCTS
+        if constexpr (std::is_same<A, float>::value) {
+            const i64 at = (row * args.groups + group) * n, channels = args.groups * n, first = group * n;
+            auto in = [&](const Operand& x) { return stored<bf16>(x, row, group, nullptr); };
+            auto out = [&](i64 data) { return reinterpret_cast<bf16*>(data) + at; };
+            const HalfNormRow r{
+                args.centre != 0, float(args.eps), in(LINRNN_OPERAND(args, x)), in(LINRNN_OPERAND(args, z)),
+                in(LINRNN_OPERAND(args, q)), in(LINRNN_OPERAND(args, k)), in(LINRNN_OPERAND(args, v)),
+                in(LINRNN_OPERAND(args, grad)), weights + first, weights + channels + first,
+                weights + 2 * channels + first, out(args.y), out(args.grad_x), out(args.grad_z), out(args.grad_q),
+                out(args.grad_k), out(args.grad_v), sums + first, sums + channels + first, sums + 2 * channels + first};
+            if (args.weight || args.bias) half_norm<ACT, ADDED, true>(r, n, args.backward);
+            else half_norm<ACT, ADDED, false>(r, n, args.backward);
+        }
+#endif
+    }
+
     // Rows [begin, end) of all groups; `sums` of doubles may be null.
     template <class S, int ACT, bool FIRST, bool ADDED>
     void rows(i64 begin, i64 end, A* work, double* sums) const {
         const i64 summed = 4 * args.groups * n;
-        A* parts = work + ROOM * n;
+        A *parts = work + ROOM * n, *weights = parts + summed;
+        const bool in_registers = this->in_registers<S, ACT, FIRST>();
         prepare(work);
+        if (in_registers) read_weights(weights);
         for (i64 from = begin, to; from < end; from = to) {
             to = from + SUMMED < end ? from + SUMMED : end;
             if (args.backward) std::memset(parts, 0, size_t(summed) * sizeof(A));
             for (i64 row = from; row < to; ++row)
                 for (i64 group = 0; group < args.groups; ++group) {
                     if (row + 1 < end) ask(row + 1, group);
-                    if (args.backward) backward<S, ACT, FIRST, ADDED>(row, group, work, parts);
+                    if (in_registers) half_row<ACT, ADDED>(row, group, weights, parts);
+                    else if (args.backward) backward<S, ACT, FIRST, ADDED>(row, group, work, parts);
                     else forward<S, ACT, FIRST, ADDED>(row, group, work);
                 }
             for (i64 i = 0; sums && i < summed; ++i) sums[i] += double(parts[i]);
@@ -341,7 +387,7 @@ struct GatedNorm {
         // a gate is worth several products
         const i64 threads = threads_for(units, 4 * rows * args.groups * n, args.threads);
         [[maybe_unused]] const bool halves = all_halves();
-        const i64 room = ROOM * n + (args.backward ? summed : 0);
+        const i64 room = ROOM * n + summed + 3 * args.groups * n;
         return for_each<A>(units, threads, room, [&](i64 unit, A* work) {
             const i64 begin = unit * share, end = begin + share < rows ? begin + share : rows;
             double* sums = args.backward && args.sums ? reinterpret_cast<double*>(args.sums) + unit * summed : nullptr;

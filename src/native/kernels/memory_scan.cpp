@@ -18,6 +18,7 @@
 #include "../memory_adjoint.h"
 #include "../memory_half_adjoint.h"
 #include "../memory_half_keys_adjoint.h"
+#include "../memory_half_low_rank_adjoint.h"
 #include "../memory_steps.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -100,19 +101,24 @@ struct MemoryScan {
         const Head<A> head = this->head(own, s, h, slice, true);
         if (own.time && own.time <= few() && !args.kept && head.count == head.width())
             return Steps<A>{head}.decode(work);
-        if constexpr (HalfKeys<A>::exist)
-            if (HalfKeys<A>::usable(args)) {
-                [[maybe_unused]] const auto registers = HalfKeys<A>::registers();
-                A* S = work;
-                work += head.size();
-                const HalfKeys<A> blocks(head, work);
-                return forward(head, s, blocks, S, work);
-            }
+        if constexpr (HalfKeys<A>::exist) {
+            if (HalfKeys<A>::usable(args)) return forward_by_keys<HalfKeys<A>>(head, s, work);
+            if (HalfLowRank<A>::usable(args)) return forward_by_keys<HalfLowRank<A>>(head, s, work);
+        }
         [[maybe_unused]] const auto registers = this->registers();
         const Chunk<A> chunk(head, work);
         A* S = work += Chunk<A>::halves_room(head);
         work += head.size();
         forward(head, s, chunk, S, work);
+    }
+    // Blocks of 16 steps of bfloat16 rows.
+    template <class Blocks>
+    void forward_by_keys(const Head<A>& head, i64 s, A* work) const {
+        [[maybe_unused]] const auto registers = Blocks::registers();
+        A* S = work;
+        work += head.size();
+        const Blocks blocks(head, work);
+        forward(head, s, blocks, S, work);
     }
     template <class Chunks>
     void forward(const Head<A>& head, i64 s, const Chunks& chunk, A* S, A* work) const {
@@ -137,8 +143,10 @@ struct MemoryScan {
     void backward(i64 s, i64 h, i64 slice, i64 part, bool fresh, A* work) const {
         const MemoryScanArgs own = alone(s, part, slice);
         const Head<A> head = this->head(own, s, h, slice, fresh);
-        if constexpr (HalfKeys<A>::exist)
-            if (HalfKeys<A>::usable(args)) return backward_by_keys(head, s, work);
+        if constexpr (HalfKeys<A>::exist) {
+            if (HalfKeys<A>::usable(args)) return backward_by_keys<HalfKeysAdjoint<A>>(head, s, work);
+            if (HalfLowRank<A>::usable(args)) return backward_by_keys<HalfLowRankAdjoint<A>>(head, s, work);
+        }
         [[maybe_unused]] const auto registers = this->registers();
         const Adjoint<A> adjoint(head, work);
         work += Chunk<A>::halves_room(head);
@@ -150,17 +158,16 @@ struct MemoryScan {
         Tile<A>::transpose(R, head.keys(), S, head.width(), head.width(), head.keys());
         head.store_memory(S, args.grad_initial, s);
     }
+    template <class Blocks>
     void backward_by_keys(const Head<A>& head, i64 s, A* work) const {
-        if constexpr (HalfKeys<A>::exist) {
-            [[maybe_unused]] const auto registers = HalfKeys<A>::registers();
-            A *S = work, *R = S + head.size();
-            work = R + head.size();
-            HalfKeysAdjoint<A> adjoint(head, work);
-            head.load_memory(args.final, s, R);
-            backward(head, S, R, [&](i64 begin, i64 end) { adjoint.backward(begin, end, S, R); },
-                     [&](i64 window) { head.load_memory(args.kept, kept_before(s) + window, S); });
-            head.store_memory(R, args.grad_initial, s);
-        }
+        [[maybe_unused]] const auto registers = Blocks::registers();
+        A *S = work, *R = S + head.size();
+        work = R + head.size();
+        Blocks adjoint(head, work);
+        head.load_memory(args.final, s, R);
+        backward(head, S, R, [&](i64 begin, i64 end) { adjoint.backward(begin, end, S, R); },
+                 [&](i64 window) { head.load_memory(args.kept, kept_before(s) + window, S); });
+        head.store_memory(R, args.grad_initial, s);
     }
     // Goes through windows from the last one on, a stretch without resets after the other.
     template <class Stretch, class Load>
@@ -289,14 +296,18 @@ struct MemoryScan {
     }
 
     i64 by_keys_room(const Head<A>& largest) const {
-        if constexpr (HalfKeys<A>::exist)
-            if (HalfKeys<A>::usable(args)) {
-                A *const begin = nullptr, *end = begin;
-                if (args.backward) HalfKeysAdjoint<A>(largest, end);
-                else HalfKeys<A>(largest, end).lay_out(end);
-                return (args.backward ? 2 : 1) * largest.size() + (end - begin);
-            }
+        if constexpr (HalfKeys<A>::exist) {
+            if (HalfKeys<A>::usable(args)) return blocks_room<HalfKeys<A>, HalfKeysAdjoint<A>>(largest);
+            if (HalfLowRank<A>::usable(args)) return blocks_room<HalfLowRank<A>, HalfLowRankAdjoint<A>>(largest);
+        }
         return 0;
+    }
+    template <class Blocks, class Backward>
+    i64 blocks_room(const Head<A>& largest) const {
+        A *const begin = nullptr, *end = begin;
+        if (args.backward) Backward(largest, end);
+        else Blocks(largest, end).lay_out(end);
+        return (args.backward ? 2 : 1) * largest.size() + (end - begin);
     }
     i64 room() const {
         const Head<A> largest = head(args, 0, 0, 0, true);

@@ -12,6 +12,7 @@ from linrnn.errors import ArgumentError, LinrnnError, ShapeError
 from linrnn.ops import explain, gated_rms_norm, use_backend
 
 BACKENDS = ["cpu", "tree"] if native.load()[0] is not None else ["tree"]
+WIDTHS = (16, 64, 80, 192)  # of a group: in registers if bfloat16, of one size or any; too long
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 OPTIONS = [
     {"groups": groups, "norm_first": norm_first, "gate": gate}
@@ -187,13 +188,15 @@ PARTS = list(itertools.product(("silu", "sigmoid", "none"), (False, True), (Fals
 
 
 @pytest.mark.parametrize(("gate", "centre", "plain"), PARTS)
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_norm_of_heads_is_its_equation_and_so_are_gradients(dtype, gate, centre, plain):
-    x, z, weight = (t.to(dtype) for t in arguments(48))
-    leaves = [x, z, *((None, None) if plain else (weight, drawn(48, seed=4).to(dtype)))]
+def test_norm_of_heads_is_its_equation_and_so_are_gradients(dtype, width, gate, centre, plain):
+    channels = 3 * width
+    x, z, weight = (t.to(dtype) for t in arguments(channels))
+    leaves = [x, z, *((None, None) if plain else (weight, drawn(channels, seed=4).to(dtype)))]
     wide = [None if t is None else t.double().requires_grad_() for t in leaves]
     leaves = [None if t is None else t.requires_grad_() for t in leaves]
-    parts = wide[0].unflatten(-1, (3, 16))
+    parts = wide[0].unflatten(-1, (3, width))
     parts = parts - parts.mean(-1, keepdim=True) if centre else parts
     true = (parts / (parts.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(-2)
     true = true if plain else true * wide[2] + wide[3]
@@ -231,11 +234,12 @@ def added_to(channels, batch=2, time=35):
 
 
 @pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("width", [17, *WIDTHS])
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_what_is_added_behind_the_norm(dtype, gated):
-    x, z, weight = arguments(51, gated=gated)
+def test_what_is_added_behind_the_norm(dtype, width, gated):
+    x, z, weight = arguments(3 * width, gated=gated)
     options = {"groups": 3, "eps": 1e-3, "centre": True, "gate": "silu"}
-    tensors = [x, z, weight, drawn(51, seed=4), *added_to(51)]
+    tensors = [x, z, weight, drawn(3 * width, seed=4), *added_to(3 * width)]
     tensors = [None if t is None else t.to(dtype) for t in tensors]
     outcomes = []
     for exact, backend in ((dtype, BACKENDS[0]), (torch.float64, "tree")):
@@ -250,7 +254,7 @@ def test_what_is_added_behind_the_norm(dtype, gated):
     parts = x.reshape(*x.shape[:2], 3, -1)
     parts = parts - parts.mean(-1, keepdims=True)
     normed = (parts / np.sqrt((parts**2).mean(-1, keepdims=True) + 1e-3)).reshape(x.shape)
-    sums = (share * q * k).reshape(parts.shape).sum(-1).repeat(17, -1)
+    sums = (share * q * k).reshape(parts.shape).sum(-1).repeat(width, -1)
     expected = weight * normed + bias + sums * v
     expected = expected if z is None else expected * z / (1 + np.exp(-z))
     for y in (outcomes[0][0], outcomes[1][0]):
@@ -272,9 +276,11 @@ def test_derivatives_of_both_orders_of_what_is_added():
         assert check(call, leaves, fast_mode=True)
 
 
-def test_what_is_added_has_the_same_bits_with_any_threads():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_what_is_added_has_the_same_bits_with_any_threads(dtype):
     threads, bits = torch.get_num_threads(), []
-    leaves = [t.requires_grad_() for t in (*arguments(48, 4, 700), *added_to(48, 4, 700))]
+    drawn_ones = (*arguments(128, 4, 700), *added_to(128, 4, 700))
+    leaves = [t.to(dtype).requires_grad_() for t in drawn_ones]
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
@@ -326,11 +332,12 @@ def test_derivatives_of_both_orders_with_a_skip():
 @pytest.mark.parametrize("gate", ["silu", "sigmoid"])
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("width", [21, 64])
 def test_rows_of_half_width_have_the_gradients_of_the_definition(
-    backend, dtype, added, gate, norm_first, centre
+    backend, dtype, added, gate, norm_first, centre, width
 ):
     """Rows that are copied to be read lie beside all that is computed."""
-    rows, groups, width = 12, 2, 21
+    rows, groups = 12, 2
     named = {name: drawn(rows, groups * width, seed=i) for i, name in enumerate("xzqkv")}
     named["share"], into = drawn(groups * width, seed=5), drawn(rows, groups * width, seed=6)
     named, into = {n: t.to(dtype).double() for n, t in named.items()}, into.to(dtype).double()

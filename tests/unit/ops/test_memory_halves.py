@@ -61,7 +61,7 @@ def drawn(parts, batch, time, keys, values, share=1):
     if "beta" in parts:
         x["beta"] = torch.rand(rows)
     if "low_rank" in parts:
-        x["a"], x["b"] = -k, k * torch.rand(*rows, keys)
+        x["a"], x["b"] = -k, k * torch.rand(k.shape)
     columns = values + ("normalizer" in parts)
     x["initial_state"] = torch.randn(batch, heads, keys, columns)
     return {n: t.bfloat16().float() if n in ROUNDED else t for n, t in x.items()}
@@ -111,7 +111,17 @@ def test_results_and_gradients_are_as_exact_as_their_products(kind, size):
     "size", [(2, 150, 32, 48, 3), (1, 201, 17, 90, 1), (3, 67, 80, 16, 1)], ids=str
 )
 @pytest.mark.parametrize(
-    "kind", ["plain", "head", "normalizer", "delta", "channels", "bonus", "normalizer of channels"]
+    "kind",
+    [
+        "plain",
+        "head",
+        "normalizer",
+        "delta",
+        "channels",
+        "bonus",
+        "normalizer of channels",
+        "low rank",
+    ],
 )
 def test_chunks_that_follow_one_another_and_shared_keys_are_as_exact(kind, size, reverse):
     scan, parts = KINDS[kind]
@@ -127,7 +137,8 @@ def test_chunks_that_follow_one_another_and_shared_keys_are_as_exact(kind, size,
 
 
 @pytest.mark.parametrize(
-    ("kind", "share"), [("head", 2), ("delta", 2), ("channels", 2), ("channels", 1), ("bonus", 1)]
+    ("kind", "share"),
+    [("head", 2), ("delta", 2), ("channels", 2), ("channels", 1), ("bonus", 1), ("low rank", 1)],
 )
 def test_packed_sequences_and_decays_of_all_steps_are_those_of_their_parts(kind, share):
     scan, parts = KINDS[kind]
@@ -222,6 +233,7 @@ def test_a_processor_without_half_products_takes_float32():
         (delta_scan, "head"),
         (outer_scan, "channels"),
         (outer_scan, "channels bonus"),
+        (delta_scan, "channels low_rank"),
     ],
 )
 def test_decays_to_nothing_and_endless_rows_stay_where_they_are(scan, parts):
