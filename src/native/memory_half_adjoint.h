@@ -36,8 +36,9 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         for (HalfPair** x : {&o_rows, &o_pairs, &o_scaled, &written_rows, &written_turned, &short_rows, &short_pairs,
                              &short_scaled})
             *x = take_pairs(work, PAIRS * most);
-        for (HalfPair** x : {&memory_rows, &memory_turned, &slope_rows, &slope_pairs, &slope_turned})
-            *x = take_pairs(work, keys / 2 * most);
+        for (HalfPair** x : {&memory_rows, &slope_rows}) *x = take_pairs(work, keys / 2 * most);
+        for (HalfPair** x : {&memory_turned, &slope_turned}) *x = take_pairs(work, apart(keys) * (most / 2));
+        slope_pairs = take_pairs(work, keys / 2 * apart(most));
         for (float** x : {&o, &d_values}) *x = take(work, C * most);
         for (float** x : {&read_dots, &write_dots}) *x = take(work, C * L);
         return work;
@@ -56,9 +57,9 @@ struct HalfAdjoint<float> : HalfChunk<float> {
         load_memory(head, index, zeros);
         meet(head);
         load_values(head, width);
-        turn_rows(memory_rows, width, memory_turned, keys, keys);
+        turn_rows(memory_rows, width, memory_turned, apart(keys), keys);
         if (delta) {
-            pair_stored(memory_rows, keys, width, memory_pairs);
+            pair_stored(memory_rows, keys, width, memory_pairs, apart(width));
             solve(width);
         }
         to_halves(values, written_rows, rows * width);
@@ -87,21 +88,37 @@ struct HalfAdjoint<float> : HalfChunk<float> {
             prefetch<false, 2>(reinterpret_cast<i64>(kept_row(head, index, c)), head.count * i64(sizeof(bf16)));
     }
     void load_slopes(const Head<float>& head, i64 index, i64 width) {
-        for (i64 i = 0; i < n; ++i) {
-            head.out_row(t + i, o + i * width);
-            head.ask_out(t + i - C);
-            if (index) ask_memory(head, index - 1, i);
+        const i64 channel = head.h * head.columns() + head.first;
+        auto row = reinterpret_cast<bf16*>(o_rows);
+        for (i64 i = 0; i < rows; ++i, row += width) {
+            const i64 there = i < n ? head.count : 0;
+            if (there) copy(row, Head<float>::at<bf16>(head.args.o, t + i, channel), there);
+            for (i64 v = there; v < width; ++v) row[v].bits = 0;
+            if (there) head.ask_out(t + i - C);
+            if (there && index) ask_memory(head, index - 1, i);
         }
-        head.clear(o, n * width, rows * width);
-        to_halves(o, o_rows, rows * width);
         pair_stored(o_rows, rows, width, o_pairs);
-        pair_scaled(o, scaled, rows, width, o_scaled);
+        scale_pairs(o_pairs, scaled, rows, width, o_scaled);
+    }
+    // Pairs of rows, each row times a number.
+    LINRNN_BF16_TARGET static void scale_pairs(const HalfPair* from, const float* by, i64 n, i64 columns, HalfPair* to) {
+        const __m512i odd = _mm512_set1_epi32(int(0xffff0000u));
+        for (i64 i = 0; i < n; i += 2) {
+            const __m512 first = _mm512_set1_ps(by[i]), second = _mm512_set1_ps(by[i + 1]);
+            for (i64 at = i / 2 * columns, end = at + columns; at < end; at += L) {
+                const __m512i both = _mm512_loadu_si512(from + at);
+                const __m512 a = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+                const __m512 b = _mm512_castsi512_ps(_mm512_and_si512(both, odd));
+                const __m512bh x = _mm512_cvtne2ps_pbh(_mm512_mul_ps(second, b), _mm512_mul_ps(first, a));
+                _mm512_storeu_si512(to + at, _mm512_permutexvar_epi16(even_odd(), (__m512i)x));
+            }
+        }
     }
     // R as factors of products, and the sum of its products with the memory.
     float pack_slope(const float* R, i64 width) {
         to_halves(R, slope_rows, keys * width);
-        pair_stored(slope_rows, keys, width, slope_pairs);
-        turn_rows(slope_rows, width, slope_turned, keys, keys);
+        pair_stored(slope_rows, keys, width, slope_pairs, apart(width));
+        turn_rows(slope_rows, width, slope_turned, apart(keys), keys);
         V total[4] = {};
         for (i64 i = 0; i < keys * width; i += 4 * L)  // keys and width are multiples of 16
             for (i64 j = 0; j < 4; ++j) total[j] += widened(memory_rows, i + j * L) * T::load(R + i + j * L);
@@ -110,13 +127,24 @@ struct HalfAdjoint<float> : HalfChunk<float> {
     // Of what is written, as the memory after the chunk and q have it.
     void slope_values(i64 width) {
         const Factors by_q{read_pairs, 1, C, o_pairs, width, rows / 2, FROM};
-        product(rows, width, Factors{k, keys / 2, 1, slope_pairs, width, keys / 2},
+        product(rows, width, Factors{k, keys / 2, 1, slope_pairs, apart(width), keys / 2},
                 [&](auto& sum, i64 i, i64) { scale_rows(sum, until + i); }, &by_q,
                 [&](auto& sum, i64 i, i64 c) { T::put_tile(sum, d_values + i * width + c, width); });
     }
     void put_values(const Head<float>& head, i64 i, const float* row) const {
         const MemoryScanArgs& args = head.args;
         to_halves(row, stored_pairs(args.grad_v, t + i, head.h * args.values + head.first), head.given());
+    }
+    LINRNN_BF16_TARGET void put_negated(const Head<float>& head, i64 i, const HalfPair* row) const {
+        auto to = reinterpret_cast<std::uint16_t*>(
+            stored_pairs(head.args.grad_v, t + i, head.h * head.args.values + head.first));
+        auto from = reinterpret_cast<const std::uint16_t*>(row);
+        const __m256i sign = _mm256_set1_epi16(std::int16_t(0x8000));
+        for (i64 c = 0, left = head.given(); left > 0; c += L, left -= L) {
+            const __mmask16 some = __mmask16(left < L ? (1u << left) - 1 : 0xffff);
+            const __m256i x = _mm256_xor_si256(_mm256_maskz_loadu_epi16(some, from + c), sign);
+            _mm256_mask_storeu_epi16(to + c, some, x);
+        }
     }
     // The substitution backward: d_values becomes the gradient of what keys read, negated.
     void resolve(const Head<float>& head, i64 width) {
@@ -129,27 +157,26 @@ struct HalfAdjoint<float> : HalfChunk<float> {
                 });
             for (i64 c = 0; c < width; c += L) substitute_back(b, c, width);
             for (i64 i = b; i < b + L && i < n; ++i) head.put_beta(t + i, o + i * width, error + i * width);
-            for (i64 i = b; i < b + L && i < n; ++i) {
-                float* row = d_values + i * width;
-                for (i64 c = 0; c < width; c += L) T::store(o + i * width + c, -1.0f * T::load(row + c));
-                put_values(head, i, o + i * width);
-            }
-            pair_all(d_values + b * width, width, L, width, short_pairs + b / 2 * width);
+            to_halves(d_values + b * width, short_rows + b / 2 * width, L * width);
+            for (i64 i = b; i < b + L && i < n; ++i) put_negated(head, i, short_rows + i * (width / 2));
+            pair_stored(short_rows + b / 2 * width, L, width, short_pairs + b / 2 * width);
         }
-        to_halves(d_values, short_rows, rows * width);
         pair_scaled(d_values, since, rows, width, short_scaled);
     }
     // The gradient of what is written is left in `o`, which nothing reads any more.
     void substitute_back(i64 b, i64 c, i64 width) {
-        V back[L];
-        for (i64 j = L - 1; j >= 0; --j) {
-            const i64 at = (b + j) * width + c;
-            V written = T::load(d_values + at);
-            for (i64 i = j + 1; i < L; ++i) written += solves[(b + i) * C + b + j] * back[i];
-            T::store(o + at, written);
-            back[j] = -rates[b + j] * written;
-            T::store(d_values + at, back[j]);
-        }
+        const i64 at = b * width + c;
+        substitute_back(solves + b * C + b, rates + b, d_values + at, o + at, width, Steps());
+    }
+    template <int... J>
+    static LINRNN_INLINE void substitute_back(const float* pairs, const float* rate, float* back, float* written,
+                                              i64 ld, std::integer_sequence<int, J...> all) {
+        constexpr int LAST = int(L) - 1;
+        V sum[L];
+        load_steps(sum, back, ld, all);
+        (add_earlier<LAST - J>(sum, pairs + (LAST - J) * C, -rate[LAST - J] * sum[LAST - J], all), ...);
+        store_steps(sum, written, ld, all);
+        (T::store(back + J * ld, -rate[J] * sum[J]), ...);
     }
     // Of pairs of steps, which pass on to raw pairs as these decay.
     void slope_pairs_of(const Head<float>& head, i64 width) {
@@ -175,12 +202,13 @@ struct HalfAdjoint<float> : HalfChunk<float> {
     // Of queries and keys, as they meet memories.
     void slope_rows_of(i64 width) {
         for (i64 i = 0; i < rows * L; i += L) T::store(read_dots + i, V{}), T::store(write_dots + i, V{});
-        product(rows, keys, Factors{o_rows, width / 2, 1, memory_turned, keys, width / 2},
+        const i64 depth = width / 2;
+        product(rows, keys, Factors{o_rows, depth, 1, memory_turned, apart(keys), depth},
                 [&](auto& sum, i64 i, i64 c) { meet_rows(sum, scaled, q, d_q, read_dots, i, c); });
-        product(rows, keys, Factors{written_rows, width / 2, 1, slope_turned, keys, width / 2},
+        product(rows, keys, Factors{written_rows, depth, 1, slope_turned, apart(keys), depth},
                 [&](auto& sum, i64 i, i64 c) { meet_rows(sum, until, k, d_k, write_dots, i, c); });
         if (delta)
-            product(rows, keys, Factors{short_rows, width / 2, 1, memory_turned, keys, width / 2},
+            product(rows, keys, Factors{short_rows, depth, 1, memory_turned, apart(keys), depth},
                     [&](auto& sum, i64 i, i64 c) { meet_rows(sum, since, k, d_k, read_dots, i, c); });
     }
     template <int R, int W>

@@ -63,7 +63,7 @@ struct HalfChunk<float> : HalfFactors<float> {
         for (float** x : {&raw_reads, &raw_solves, &between, &reads, &solves}) *x = take(work, C * C);
         for (HalfPair** x : {&read_rows, &read_pairs, &solve_rows, &solve_pairs}) *x = take_pairs(work, PAIRS * C);
         for (float** x : {&values, &error, &past}) *x = take(work, C * most);
-        memory_pairs = take_pairs(work, keys / 2 * most);
+        memory_pairs = take_pairs(work, keys / 2 * apart(most));
         for (HalfPair** x : {&value_pairs, &scaled_pairs}) *x = take_pairs(work, PAIRS * most);
         for (float** x : {&since, &until, &scaled, &rates, &decays}) *x = take(work, C);
         return work;
@@ -169,7 +169,7 @@ struct HalfChunk<float> : HalfFactors<float> {
     }
     // What is written, by the delta rule from what keys read of the memory before the chunk.
     void solve(i64 width) const {
-        product(rows, width, Factors{k, keys / 2, 1, memory_pairs, width, keys / 2}, [&](auto& sum, i64 i, i64 c) {
+        product(rows, width, Factors{k, keys / 2, 1, memory_pairs, apart(width), keys / 2}, [&](auto& sum, i64 i, i64 c) {
             scale_rows(sum, since + i);
             T::put_tile(sum, past + i * width + c, width);
         });
@@ -188,17 +188,26 @@ struct HalfChunk<float> : HalfFactors<float> {
         for (int r = 0; r < R; ++r)
             for (int w = 0; w < W; ++w) T::store(to + r * ld + w * L, T::load(to + r * ld + w * L) + sum[r][w]);
     }
+    // A block of 16 steps and as many columns, in registers.
     void substitute(i64 b, i64 c, i64 width) const {
-        V written[L];
-        for (i64 i = 0; i < L; ++i) {
-            const i64 at = (b + i) * width + c;
-            const float* row = solves + (b + i) * C + b;
-            V short_of = T::load(values + at) - T::load(past + at);
-            for (i64 j = 0; j < i; ++j) short_of -= row[j] * written[j];
-            if (adjoint) T::store(error + at, short_of);
-            written[i] = rates[b + i] * short_of;
-            T::store(values + at, written[i]);
-        }
+        const i64 at = b * width + c;
+        substitute(solves + b * C + b, rates + b, values + at, past + at, error + at, width, Steps());
+    }
+    template <int... J>
+    LINRNN_INLINE void substitute(const float* pairs, const float* rate, float* written, const float* known,
+                                  float* short_of, i64 ld, std::integer_sequence<int, J...> all) const {
+        V sum[L];
+        load_steps(sum, known, ld, all);
+        ((sum[J] = T::load(written + J * ld) - sum[J]), ...);
+        (write_step<J>(sum, pairs, rate, all), ...);
+        if (adjoint) store_steps(sum, short_of, ld, all);
+        (T::store(written + J * ld, rate[J] * sum[J]), ...);
+    }
+    // Takes what a step writes from what later ones are short of.
+    template <int J, int... I>
+    static LINRNN_INLINE void write_step(V (&sum)[L], const float* pairs, const float* rate,
+                                         std::integer_sequence<int, I...> all) {
+        add_later<J + 1, int(C)>(sum, pairs + J, -rate[J] * sum[J], all);
     }
 
     // One head, or a slice of its columns, whose memory is S (keys, width).
@@ -206,7 +215,7 @@ struct HalfChunk<float> : HalfFactors<float> {
         const i64 width = head.width();
         meet(head);
         load_values(head, width);
-        pair_all(S, width, keys, width, memory_pairs);
+        pair_all(S, width, keys, width, memory_pairs, apart(width));
         if (delta) solve(width);
         else pair_all(values, width, rows, width, value_pairs);
         pair_scaled(values, until, rows, width, scaled_pairs);
@@ -226,26 +235,24 @@ struct HalfChunk<float> : HalfFactors<float> {
     }
     void read_out(const Head<float>& head, i64 width) const {
         const Factors earlier{read_rows, PAIRS, 1, value_pairs, width, 0, BEFORE};
-        product(rows, width, Factors{q, keys / 2, 1, memory_pairs, width, keys / 2},
+        product(rows, width, Factors{q, keys / 2, 1, memory_pairs, apart(width), keys / 2},
                 [&](auto& sum, i64 i, i64) { scale_rows(sum, scaled + i); }, &earlier,
-                [&](auto& sum, i64 i, i64 c) {
-                    read_block(sum, i, c, width);
-                    T::put_tile(sum, past + i * width + c, width);
-                });
+                [&](auto& sum, i64 i, i64 c) { T::put_tile(sum, past + i * width + c, width); });
+        for (i64 b = 0; b < rows; b += L)
+            for (i64 c = 0; c < width; c += L)
+                read_block(reads + b * C + b, values + b * width + c, past + b * width + c, width, Steps());
         const i64 channel = head.h * head.columns() + head.first;
         for (i64 i = 0; i < n; ++i)
             to_halves(past + i * width, stored_pairs(head.args.o, t + i, channel), head.count);
     }
     // What steps read of those of their block, up to themselves.
-    template <int R, int W>
-    LINRNN_INLINE void read_block(V (&sum)[R][W], i64 i, i64 c, i64 width) const {
-        const i64 block = i / L * L;
-        T::multiply(sum, T::Factors{reads + block, C, 1, values + block * width, width, 0}, i, c, i - block);
-        for (int s = 0; s < R; ++s)
-            for (int w = 0; w < W; ++w) {
-                const V u = T::load(values + (i + s) * width + c + w * L);
-                for (int r = s; r < R; ++r) sum[r][w] += reads[(i + r) * C + i + s] * u;
-            }
+    template <int... J>
+    static LINRNN_INLINE void read_block(const float* pairs, const float* written, float* to, i64 ld,
+                                         std::integer_sequence<int, J...> all) {
+        V sum[L];
+        load_steps(sum, to, ld, all);
+        (add_later<J, int(C)>(sum, pairs + J, T::load(written + J * ld), all), ...);
+        store_steps(sum, to, ld, all);
     }
 };
 #endif

@@ -1,6 +1,8 @@
 // Products of factors that lie packed as bfloat16 numbers, with sums in float32: by tiles where the
 // processor has them, else by pairs. Packing them is here too.
 #pragma once
+#include <utility>
+
 #include "memory_halves.h"
 
 namespace linrnn {
@@ -20,6 +22,8 @@ struct HalfFactors<float> {
     using V = T::V;
     using Pack = Halves<float>;
     static constexpr i64 L = T::L, C = 64, PAIRS = C / 2;
+
+    using Steps = std::make_integer_sequence<int, int(L)>;
 
     HalfPair *turned_first, *turned_second;  // of a product whose left factors lie as columns
 
@@ -163,10 +167,16 @@ struct HalfFactors<float> {
         for (int i = 0; i < 32; ++i) order[i] = std::uint16_t(i / 2 + i % 2 * 16);
         return _mm512_load_si512(order);
     }
+    // How far apart rows of pairs lie that a product takes a panel of: not by a multiple of 512 bytes, which
+    // would put them into an eighth of a processor's first cache.
+    static constexpr i64 apart(i64 columns) { return columns % 128 ? columns : columns + L; }
     // All rows of a matrix, (rows, columns) to (rows / 2, columns).
-    static void pair_all(const float* from, i64 ld, i64 n, i64 columns, HalfPair* to) {
+    static void pair_all(const float* from, i64 ld, i64 n, i64 columns, HalfPair* to, i64 to_ld) {
         for (i64 i = 0; i < n; i += 2)
-            pair_rows(from + i * ld, 1, from + (i + 1) * ld, 1, columns, to + i / 2 * columns);
+            pair_rows(from + i * ld, 1, from + (i + 1) * ld, 1, columns, to + i / 2 * to_ld);
+    }
+    static void pair_all(const float* from, i64 ld, i64 n, i64 columns, HalfPair* to) {
+        pair_all(from, ld, n, columns, to, columns);
     }
     static void pair_scaled(const float* from, const float* by, i64 n, i64 columns, HalfPair* to) {
         for (i64 i = 0; i < n; i += 2)
@@ -174,6 +184,9 @@ struct HalfFactors<float> {
     }
     // The same of rows that are bfloat16 already.
     static void pair_stored(const HalfPair* from, i64 n, i64 columns, HalfPair* to) {
+        pair_stored(from, n, columns, to, columns);
+    }
+    static void pair_stored(const HalfPair* from, i64 n, i64 columns, HalfPair* to, i64 to_ld) {
         const __m512i turn = even_odd();
         auto halves = reinterpret_cast<const std::uint16_t*>(from);
         for (i64 i = 0; i < n; i += 2)
@@ -182,7 +195,7 @@ struct HalfFactors<float> {
                 std::memcpy(&a, halves + i * columns + c, sizeof a);
                 std::memcpy(&b, halves + (i + 1) * columns + c, sizeof b);
                 const __m512i both = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
-                _mm512_storeu_si512(to + i / 2 * columns + c, _mm512_permutexvar_epi16(turn, both));
+                _mm512_storeu_si512(to + i / 2 * to_ld + c, _mm512_permutexvar_epi16(turn, both));
             }
     }
     static LINRNN_INLINE V widened(const HalfPair* row, i64 at) {
@@ -201,6 +214,27 @@ struct HalfFactors<float> {
         turn_pairs(from, pairs, to, to_ld, n, whole);
         for (i64 p = whole; p < pairs; ++p)
             for (i64 i = 0; i < n; ++i) to[p * to_ld + i] = from[i * pairs + p];
+    }
+
+    // ----------------------------------------------------------------- sixteen steps of 16 columns
+
+    // x times a column of pairs is added to the rows of steps FIRST and later, or times a row to earlier ones.
+    // Rows of pairs are LD long.
+    template <int FIRST, int LD, int... I>
+    static LINRNN_INLINE void add_later(V (&sum)[L], const float* column, V x, std::integer_sequence<int, I...>) {
+        ((I >= FIRST ? void(sum[I] += column[I * LD] * x) : void()), ...);
+    }
+    template <int END, int... I>
+    static LINRNN_INLINE void add_earlier(V (&sum)[L], const float* row, V x, std::integer_sequence<int, I...>) {
+        ((I < END ? void(sum[I] += row[I] * x) : void()), ...);
+    }
+    template <int... I>
+    static LINRNN_INLINE void load_steps(V (&sum)[L], const float* from, i64 ld, std::integer_sequence<int, I...>) {
+        ((sum[I] = T::load(from + I * ld)), ...);
+    }
+    template <int... I>
+    static LINRNN_INLINE void store_steps(const V (&sum)[L], float* to, i64 ld, std::integer_sequence<int, I...>) {
+        (T::store(to + I * ld, sum[I]), ...);
     }
 
     // -------------------------------------------------------------------------------------- rooms

@@ -6,8 +6,6 @@
 // Products with S, and what is added to it, have bfloat16 factors and sums in float32. Memories, decays
 // and pairs of steps are float32, and no step touches what is written later: it may not be finite.
 #pragma once
-#include <utility>
-
 #include "half_rows.h"
 #include "memory_chunk.h"
 #include "memory_half_factors.h"
@@ -25,7 +23,6 @@ struct HalfLowRank {
 template <>
 struct HalfLowRank<float> : HalfFactors<float> {
     using Near = Chunk<float>;
-    using Steps = std::make_integer_sequence<int, int(L)>;
     static constexpr i64 MOST = 4;       // blocks of a window
     static constexpr i64 BOTH = 2 * L;   // rows of both readers, or of both writes
 
@@ -156,31 +153,14 @@ struct HalfLowRank<float> : HalfFactors<float> {
 
     // ----------------------------------------------------------------- sixteen steps of 16 columns
 
-    // x times a column of pairs is added to the rows of steps FIRST and later, or times a row to earlier ones.
-    template <int FIRST, int... I>
-    static LINRNN_INLINE void add_later(V (&sum)[L], const float* column, V x, std::integer_sequence<int, I...>) {
-        ((I >= FIRST ? void(sum[I] += column[I * L] * x) : void()), ...);
-    }
-    template <int END, int... I>
-    static LINRNN_INLINE void add_earlier(V (&sum)[L], const float* row, V x, std::integer_sequence<int, I...>) {
-        ((I < END ? void(sum[I] += row[I] * x) : void()), ...);
-    }
-    template <int... I>
-    static LINRNN_INLINE void load_steps(V (&sum)[L], const float* from, i64 ld, std::integer_sequence<int, I...>) {
-        ((sum[I] = T::load(from + I * ld)), ...);
-    }
-    template <int... I>
-    static LINRNN_INLINE void store_steps(const V (&sum)[L], float* to, i64 ld, std::integer_sequence<int, I...>) {
-        (T::store(to + I * ld, sum[I]), ...);
-    }
     // r, from what a reads of the memory, which begins at `read`.
     template <int... J>
     static LINRNN_INLINE void substitute(const Block& x, const float* read, const float* v, float* r, i64 ld,
                                          std::integer_sequence<int, J...> all) {
         V sum[L];
         load_steps(sum, read, ld, all);
-        (add_later<J + 1>(sum, x.solves[0] + J, T::load(v + J * ld), all), ...);
-        (add_later<J + 1>(sum, x.solves[1] + J, sum[J], all), ...);
+        (add_later<J + 1, int(L)>(sum, x.solves[0] + J, T::load(v + J * ld), all), ...);
+        (add_later<J + 1, int(L)>(sum, x.solves[1] + J, sum[J], all), ...);
         store_steps(sum, r, ld, all);
     }
     template <int... J>
@@ -188,8 +168,8 @@ struct HalfLowRank<float> : HalfFactors<float> {
                                          i64 ld, std::integer_sequence<int, J...> all) {
         V sum[L];
         load_steps(sum, read, ld, all);
-        (add_later<J>(sum, x.reads[0] + J, T::load(v + J * ld), all), ...);
-        (add_later<J>(sum, x.reads[1] + J, T::load(r + J * ld), all), ...);
+        (add_later<J, int(L)>(sum, x.reads[0] + J, T::load(v + J * ld), all), ...);
+        (add_later<J, int(L)>(sum, x.reads[1] + J, T::load(r + J * ld), all), ...);
         store_steps(sum, o, ld, all);
     }
 
