@@ -147,6 +147,21 @@ for is_complex, dtype in {SINGLE}:
 
 
 @needs_triton
+@tiles_first
+@pytest.mark.parametrize("resets", [False, True])
+def test_tiles_hand_on_what_they_read(interpreted, regime, resets):
+    """Maps are combined by functions of their own with and without resets, real and complex."""
+    interpreted(
+        regime,
+        f"""
+for is_complex, dtype in {SINGLE}:
+    case = laws.make_case(time=11, channels=3, is_complex=is_complex, resets={resets})
+    laws.compare("triton", case, getattr(torch, dtype))
+""",
+    )
+
+
+@needs_triton
 @pytest.mark.slow
 @each_regime
 def test_derivatives_of_both_orders(interpreted, regime):
