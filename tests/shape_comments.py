@@ -109,10 +109,8 @@ class Sizes(dict):
 
     def value(self, name):
         """The size that a name has, or None if it has none yet."""
-        if name in self:
-            return self[name]
         value = self.variables.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return value if type(value) is int else self.get(name)
 
     def fits(self, stated, size):
         """Whether an axis of ``size`` may be called ``stated``: ``H``, ``2 K`` or ``T/Q``."""

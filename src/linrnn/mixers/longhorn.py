@@ -126,12 +126,15 @@ class Longhorn(Mixer):
         dtype = self.in_proj.weight.dtype
         u, z = self.in_proj(x.to(dtype)).chunk(2, -1)  # (B, T, d_inner)
         s, past = self.conv1d(u, state["conv"], reset)  # and SiLU
+        # (B, T, dt_rank), (B, T, d_state), (B, T, d_state)
         r, k, q = self.x_proj(s).split([self.dt_rank, self.d_state, self.d_state], -1)
-        k, beta = wide(k), wide(half_linear(r, self.dt_head.weight))  # (B, T, d_state), d_inner
+        # (B, T, d_state), (B, T, d_inner)
+        k, beta = wide(k), wide(half_linear(r, self.dt_head.weight))
         beta = torch.sigmoid(beta + wide(self.dt_head.bias))
-        eps = beta / (1 + beta * k.square().sum(-1, keepdim=True))
+        eps = beta / (1 + beta * k.square().sum(-1, keepdim=True))  # (B, T, d_inner)
         inputs: dict[str, Any] = {"eps": eps, "x": wide(s), "k": k, "q": wide(q)}
+        # (B, T, d_inner), (B, d_inner d_state)
         o, S = cell_scan(self.cell, **inputs, state=state["S"].flatten(1), reset=reset)
         y = (o + wide(self.D) * wide(s)) * F.silu(wide(z))
-        S = S.unflatten(-1, (self.d_inner, self.d_state))
+        S = S.unflatten(-1, (self.d_inner, self.d_state))  # (B, d_inner, d_state)
         return self.out_proj(y.to(dtype)), {"S": S, "conv": past}

@@ -6,18 +6,21 @@ import re
 import torch
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in \S+\s*\n\s*(?P<code>.+)')
+_REASON = re.compile(r"^  - (.+)", re.MULTILINE)  # of sizes that a graph does not keep open
 _CONTEXT = re.compile(r"Developer debug context: (.+)")
 _LIBRARIES = (os.path.dirname(torch.__file__), os.path.dirname(os.__file__))
 
 
 def compiler_error(error: Exception) -> str:
-    """The first line, the compiler's context, and the line of code that it stopped at.
+    """The first line, what it lists first, its context, and the line of code that it stopped at.
 
     That line is the innermost one in neither PyTorch nor the standard library nor the internals of
     this package, so for a layer it is one of its file.
     """
     text = str(error).strip()
     words = f"{type(error).__name__}: {text.split(chr(10))[0].strip()}".rstrip(": ")
+    if reason := _REASON.search(text):
+        words += f" {reason[1].strip()}"
     if context := _CONTEXT.search(text):
         words += f" ({context[1].strip()})"
     frames = [frame for frame in _FRAME.finditer(text) if _of_the_layer(frame["file"])]
