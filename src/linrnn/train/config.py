@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -251,7 +252,10 @@ def shape_of(model: ModelConfig) -> Shape:
 def check_optim(where: str, optim: OptimConfig) -> None:
     """Raise `ArgumentError` for a setting of the optimiser of another type, or out of its range."""
     check_fields(where, optim, "optim.")
-    _check_range("optim.lr", optim.lr, 0 < optim.lr < float("inf"), "above 0", where)
+    # training flushes subnormal numbers to 0, and the schedule divides by the rate
+    normal = sys.float_info.min <= optim.lr < float("inf")
+    rule = "above 0" if optim.lr <= 0 else f"finite, and at least {sys.float_info.min:.1e}"
+    _check_range("optim.lr", optim.lr, normal, rule, where)
     for name in ("recurrent_lr_factor", "weight_decay", "clip"):
         value = getattr(optim, name)
         _check_range(f"optim.{name}", value, 0 <= value < float("inf"), "at least 0", where)

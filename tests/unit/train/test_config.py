@@ -18,6 +18,10 @@ BAD = [
     (lambda: Config(task="digits", model=ModelConfig(dropout=1.0)), r"in \[0, 1\), got 1.0"),
     (lambda: Config(task="digits", model=ModelConfig(pool="none")), "mean, last for the task"),
     (lambda: Config(task="digits", optim=OptimConfig(lr=0.0)), "optim.lr must be above 0, got 0.0"),
+    (
+        lambda: Config(task="digits", optim=OptimConfig(lr=1e-322)),
+        "lr must be finite, and at",
+    ),
     (lambda: Config(task="digits", optim=OptimConfig(lr=float("nan"))), "lr must be a finite"),
     (lambda: Config(task="digits", optim=OptimConfig(clip=-1.0)), "optim.clip must be at least 0"),
     (lambda: Config(task="digits", optim=OptimConfig(betas=(0.9, 1.0))), "two numbers in"),
