@@ -1,6 +1,6 @@
-// The adjoint of blocks of 16 steps of bfloat16 rows whose decays are one a key. The blocks of a window
-// are computed once more, then gone through backward.
+// The adjoint of blocks of 16 steps of bfloat16 rows whose decays are one a key.
 #pragma once
+#include "memory_half_blocks_adjoint.h"
 #include "memory_half_keys.h"
 
 namespace linrnn {
@@ -97,23 +97,14 @@ struct HalfWalk {
 };
 
 template <>
-struct HalfKeysAdjoint<float> : HalfKeys<float> {
-    using Base = HalfKeys<float>;
+struct HalfKeysAdjoint<float> : HalfBlocksAdjoint<HalfKeys<float>> {
+    using Base = HalfBlocksAdjoint<HalfKeys<float>>;
 
-    Block blocks[MOST];
-    HalfPair* memories[MOST];                                 // (keys, width): S before each
-    HalfPair *slope_rows, *slope_pairs;                       // R, of the memory after a block
-    HalfPair *o_rows, *o_pairs, *o_turned, *value_turned;     // (L, width), (L / 2, width), (width / 2, L)
-    float *dots, *d_turned, *d_q_in, *d_left, *d_across;      // (keys, L) or (L, keys);  (keys)
-    float *d_q, *d_k, *d_decay, *d_bonus, *d_pairs;           // (L, keys), of the bonus (keys);  (L, L)
+    float *d_q, *d_k, *d_bonus;  // (L, keys), (keys)
 
     HalfKeysAdjoint(const Head<float>& of, float*& work) : Base(of, work) {
-        for (int b = 0; b < MOST; ++b) lay_out(work, blocks[b]), memories[b] = take_pairs(work, keys / 2 * width);
-        for (HalfPair** x : {&slope_rows, &slope_pairs}) *x = take_pairs(work, keys / 2 * width);
-        for (HalfPair** x : {&o_rows, &o_pairs, &o_turned, &value_turned}) *x = take_pairs(work, L / 2 * width);
-        for (float** x : {&dots, &d_turned, &d_q_in, &d_left, &d_q, &d_k, &d_decay}) *x = take(work, L * keys);
-        for (float** x : {&d_across, &d_bonus}) *x = take(work, keys);
-        d_pairs = take(work, L * L);
+        for (float** x : {&d_q, &d_k}) *x = take(work, L * keys);
+        d_bonus = take(work, keys);
     }
 
     // Steps [begin, end) of a window, of which none resets but the first, from the memory S before them,
@@ -132,70 +123,12 @@ struct HalfKeysAdjoint<float> : HalfKeys<float> {
     // From the gradient R of the memory after a block to that of the one before.
     void retreat(const Block& x, const HalfPair* S, float* R) const {
         load_out(x);
-        slope_values(x);
-        const i64 depth = width / 2;
-        turned_product(Factors{S, depth, 1, o_turned, L, depth}, d_q_in);
-        turned_product(Factors{slope_rows, depth, 1, value_turned, L, depth}, d_left);
-        product(L, L, Factors{o_rows, depth, 1, value_turned, L, depth},
-                [&](auto& sum, i64 i, i64 j) { T::put_tile(sum, d_pairs + i * L + j, L); });
-        leave_memory(x, S, R);
+        slope_writes(x, out);
+        put_values(x, out);
+        slope_rows_of(x, S, R);
         if (head.early()) leave<true>(x);
         else leave<false>(x);
         put_slopes(x);
-    }
-    void load_out(const Block& x) const {
-        auto row = reinterpret_cast<bf16*>(o_rows);
-        for (i64 i = 0; i < L; ++i, row += width) {
-            const i64 there = i < x.n ? head.count : 0;
-            if (there) copy(row, Head<float>::at<bf16>(args.o, x.t + i, head.h * head.columns() + head.first), there);
-            for (i64 v = there; v < width; ++v) row[v].bits = 0;
-            if (there) head.ask_out(x.t + i - L), head.ask_slopes(x.t + i - L);
-        }
-        pair_stored(o_rows, L, width, o_pairs);
-        turn_rows(o_rows, width, o_turned, L, L);
-        turn_rows(x.value_rows, width, value_turned, L, L);
-    }
-    // Of what is written, as the memory after the block and q have it.
-    void slope_values(const Block& x) const {
-        pair_stored(slope_rows, keys, width, slope_pairs);
-        const Factors by_q{x.pairs_turned, L / 2, 1, o_pairs, width, L / 2};
-        product(L, width, Factors{x.left_rows, keys / 2, 1, slope_pairs, width, keys / 2}, [](auto&, i64, i64) {}, &by_q,
-                [&](auto& sum, i64 i, i64 v) { T::put_tile(sum, out + i * width + v, width); });
-        const i64 channel = head.h * args.values + head.first;
-        for (i64 i = 0; i < x.n; ++i)
-            to_halves(out + i * width, stored_pairs(args.grad_v, x.t + i, channel), head.given());
-    }
-    // (keys, L), turned to (L, keys).
-    void turned_product(const Factors& f, float* to) const {
-        product(keys, L, f, [&](auto& sum, i64 c, i64 i) { T::put_tile(sum, d_turned + c * L + i, L); });
-        T::transpose(d_turned, L, to, keys, keys, L);
-    }
-    // R before the block, rounded too, and the gradient of what the block keeps.
-    void leave_memory(const Block& x, const HalfPair* S, float* R) const {
-        head.clear(dots, 0, keys * L);
-        product(keys, width, Factors{x.read_turned, L / 2, 1, o_pairs, width, L / 2}, [&](auto& sum, i64 c, i64 v) {
-            add_dots(sum, S, R, c, v);
-            keep_rows(sum, x.across + c, R + c * width + v);
-            for (i64 r = c; r < c + rows_of(sum); ++r)
-                to_halves(R + r * width + v, slope_rows + (r * width + v) / 2, columns_of(sum));
-        });
-        T::transpose(dots, L, d_turned, keys, keys, L);
-        for (i64 c = 0; c < keys; c += L) {
-            V total{};
-            for (i64 i = 0; i < L; ++i) total += T::load(d_turned + i * keys + c);
-            T::store(d_across + c, total);
-        }
-    }
-    template <int R_, int W>
-    LINRNN_INLINE void add_dots(const V (&)[R_][W], const HalfPair* S, const float* R, i64 c, i64 v) const {
-        for (int r = 0; r < R_; ++r) {
-            V dot = T::load(dots + (c + r) * L);
-            for (int w = 0; w < W; ++w) {
-                const i64 at = (c + r) * width + v + w * L;
-                dot += widened(S, at) * T::load(R + at);
-            }
-            T::store(dots + (c + r) * L, dot);
-        }
     }
     template <bool EARLY>
     void leave(const Block& x) const {
@@ -203,7 +136,7 @@ struct HalfKeysAdjoint<float> : HalfKeys<float> {
             HalfWalk<EARLY> walk;
             for (i64 i = 0, at = c; i < L; ++i, at += keys)
                 walk.decay[i] = T::load(x.decay + at), walk.q[i] = T::load(x.q + at), walk.k[i] = T::load(x.k + at);
-            walk.meet_memory(d_q_in + c, d_left + c, keys, T::load(x.across + c) * T::load(d_across + c));
+            walk.meet_memory(d_in + c, d_left + c, keys, T::load(x.across + c) * T::load(d_across + c));
             walk.meet_steps(d_pairs);
             T::store(d_bonus + c, walk.meet_itself(d_pairs, EARLY ? bonus(c) : 1.0f + V{}));
             const float scale = float(args.scale);
@@ -222,10 +155,6 @@ struct HalfKeysAdjoint<float> : HalfKeys<float> {
         if (args.constant) add_decays(x.n);
         double* sums = head.sums(1);
         for (i64 c = 0; head.early() && c < args.keys; ++c) sums[c] += double(d_bonus[c]);
-    }
-    void put_keys(const Array& to, i64 share, i64 t, float* row) const {
-        if (args.single) to_halves(row, stored_pairs(to, t, head.h * args.keys), args.keys);
-        else head.add_keys(to, share, t, row, 1.0f);
     }
     // Of decays that all steps share.
     void add_decays(i64 n) const {

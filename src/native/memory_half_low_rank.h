@@ -6,9 +6,7 @@
 // Products with S, and what is added to it, have bfloat16 factors and sums in float32. Memories, decays
 // and pairs of steps are float32, and no step touches what is written later: it may not be finite.
 #pragma once
-#include "half_rows.h"
-#include "memory_chunk.h"
-#include "memory_half_factors.h"
+#include "memory_half_blocks.h"
 
 namespace linrnn {
 namespace LINRNN_ISA {
@@ -21,53 +19,25 @@ struct HalfLowRank {
 
 #ifdef LINRNN_HALF_PRODUCTS
 template <>
-struct HalfLowRank<float> : HalfFactors<float> {
-    using Near = Chunk<float>;
-    static constexpr i64 MOST = 4;       // blocks of a window
-    static constexpr i64 BOTH = 2 * L;   // rows of both readers, or of both writes
-
+struct HalfLowRank<float> : HalfBlocks<2> {
     static bool usable(const MemoryScanArgs& args) {
-        const bool plain = args.channels == 2 && args.rank == 1 && args.reads == 1 && !args.before;
-        const bool rows = args.a.data && !args.bonus && !args.value_decay.data && !args.beta.data;
-        const bool alone = args.q_share == 1 && args.k_share == 1 && args.a_share == 1 && args.b_share == 1;
-        return plain && rows && alone && args.window == MOST * L && Pack::usable(args);
+        const bool rows = args.a.data && !args.bonus && args.a_share == 1 && args.b_share == 1;
+        return rows && HalfBlocks<2>::usable(args);
     }
 
-    struct Block {
-        i64 t, n;
-        float *decay, *q, *a, *k, *b;          // (L, keys); q with its scale
-        float* across;                         // (keys): P_end
-        float *reads[2], *solves[2];           // (L, L): A and B, M and N
-        HalfPair *read_rows;                   // (2 L, keys): q P, a P'
-        HalfPair *left;                        // (keys, 2 L): k U, b U
-        HalfPair *value_rows, *value_pairs;    // (2 L, width), (L, width): v, r
-        HalfPair *read_turned, *left_rows, *pairs_turned;  // of the adjoint: (keys, 2 L), (2 L, keys), (2 L, L)
+    struct Block : Rows {
+        float *q, *a, *k, *b;           // (L, keys); q with its scale
+        float *reads[2], *solves[2];    // (L, L): A and B, M and N
     };
 
-    const Head<float>& head;
-    const MemoryScanArgs& args = head.args;
-    const i64 keys = head.keys(), width = head.width();
-    float *rows, *turned;           // (2 L, keys), (keys, 2 L)
-    float *values, *past, *out;     // (2 L, width): v and r, what both readers read of S;  (L, width)
-    HalfPair* memory_pairs;         // (keys / 2, width): S
+    float* past;  // (2 L, width): what both readers read of S
 
     // `work` is where everything lies, if it is anywhere.
-    HalfLowRank(const Head<float>& of, float*& work) : HalfFactors<float>{}, head(of) {
-        for (float** x : {&rows, &turned}) *x = take(work, BOTH * keys);
-        for (float** x : {&values, &past}) *x = take(work, BOTH * width);
-        out = take(work, L * width);
-        memory_pairs = take_pairs(work, keys / 2 * width);
-    }
+    HalfLowRank(const Head<float>& of, float*& work) : HalfBlocks<2>(of, work) { past = take(work, ALL_ROWS * width); }
     void lay_out(float*& work, Block& x) const {
-        for (float** y : {&x.decay, &x.q, &x.a, &x.k, &x.b}) *y = take(work, L * keys);
-        x.across = take(work, keys);
+        lay_out_rows(work, x);
+        for (float** y : {&x.q, &x.a, &x.k, &x.b}) *y = take(work, L * keys);
         for (float** y : {&x.reads[0], &x.reads[1], &x.solves[0], &x.solves[1]}) *y = take(work, L * L);
-        for (HalfPair** y : {&x.read_rows, &x.left}) *y = take_pairs(work, L * keys);
-        for (HalfPair** y : {&x.value_rows, &x.value_pairs}) *y = take_pairs(work, L * width);
-        x.read_turned = x.left_rows = x.pairs_turned = nullptr;
-        if (!args.backward) return;
-        for (HalfPair** y : {&x.read_turned, &x.left_rows}) *y = take_pairs(work, L * keys);
-        x.pairs_turned = take_pairs(work, L * L);
     }
     void lay_out(float*& work) const {
         Block x;
@@ -94,26 +64,6 @@ struct HalfLowRank<float> : HalfFactors<float> {
         load_row(args.b, head.b_head, t, 1, x.b + i * keys);
         head.key_decay(t, x.decay + i * keys);
     }
-    LINRNN_BF16_TARGET void load_row(const Array& from, i64 of_head, i64 t, float scale, float* to) const {
-        const bf16* row = Head<float>::at<bf16>(from, t, of_head * args.keys);
-        for (i64 c = 0; c < keys; c += L) {
-            const __mmask16 some = args.keys > c ? lanes_left(args.keys - c) : __mmask16(0);
-            _mm512_storeu_ps(to + c, _mm512_mul_ps(_mm512_set1_ps(scale), load_lanes(row + c, some)));
-        }
-    }
-    void load_values(const Block& x) const {
-        constexpr std::uint16_t ONE = 0x3f80;
-        const i64 given = head.given();
-        auto row = reinterpret_cast<bf16*>(x.value_rows);
-        for (i64 i = 0; i < L; ++i, row += width) {
-            const i64 there = i < x.n ? given : 0;
-            if (there) copy(row, Head<float>::at<bf16>(args.v, x.t + i, head.v_head * args.values + head.first), there);
-            for (i64 v = there; v < width; ++v) row[v].bits = 0;
-            if (i < x.n && given < head.count) row[given].bits = ONE;
-        }
-        pair_stored(x.value_rows, L, width, x.value_pairs);
-        for (i64 i = 0; i < L * width; i += L) T::store(values + i, widened(x.value_rows, i));
-    }
     // Both readers as they meet the memory before the block.
     void read_memory(const Block& x) const {
         for (i64 c = 0; c < keys; c += L) {
@@ -126,10 +76,7 @@ struct HalfLowRank<float> : HalfFactors<float> {
             }
             T::store(x.across + c, running);
         }
-        to_halves(rows, x.read_rows, BOTH * keys);
-        if (!x.read_turned) return;
-        T::transpose(rows, keys, turned, BOTH, BOTH, keys);
-        to_halves(turned, x.read_turned, BOTH * keys);
+        keep_reads(x);
     }
     // Readers with the keys of a write, and these as they are left at the end.
     void meet(const Block& x, const float* key, i64 write) const {
@@ -140,15 +87,7 @@ struct HalfLowRank<float> : HalfFactors<float> {
             T::store(reads + i * L, first_lanes(reads + i * L, i + 1));
             T::store(solves + i * L, first_lanes(solves + i * L, i));
         }
-        for (i64 c = 0; c < keys; ++c) to_halves(turned + c * L, x.left + c * L + write * (L / 2), L);
-        if (!x.left_rows) return;
-        T::transpose(turned, L, rows, keys, keys, L);
-        to_halves(rows, x.left_rows + write * (L / 2) * keys, L * keys);
-        T::transpose(reads, L, rows, L, L, L);
-        to_halves(rows, x.pairs_turned + write * (L / 2) * L, L * L);
-    }
-    static V first_lanes(const float* from, i64 count) {
-        return V(_mm512_maskz_loadu_ps(count ? lanes_left(count) : __mmask16(0), from));
+        keep_writes(x, write, reads);
     }
 
     // ----------------------------------------------------------------- sixteen steps of 16 columns
@@ -187,32 +126,6 @@ struct HalfLowRank<float> : HalfFactors<float> {
         pair_all(second, width, L, width, x.value_pairs + L / 2 * width);
         if (x.left_rows) to_halves(second, x.value_rows + L / 2 * width, L * width);
     }
-    // The memory after a block; `finish(rows, key, column, columns)` follows each tile of it.
-    template <class Finish>
-    void advance(const Block& x, float* S, const Finish& finish) const {
-        product(keys, width, Factors{x.left, L, 1, x.value_pairs, width, L}, [&](auto& sum, i64 c, i64 v) {
-            keep_rows(sum, x.across + c, S + c * width + v);
-            finish(rows_of(sum), c, v, columns_of(sum));
-        });
-    }
-    void pair_memory(const float* S, i64 count, i64 c, i64 v, i64 columns) const {
-        for (i64 r = c; r < c + count; r += 2)
-            pair_rows(S + r * width + v, 1, S + (r + 1) * width + v, 1, columns, memory_pairs + r / 2 * width + v);
-    }
-    template <int R, int W>
-    static constexpr i64 rows_of(const V (&)[R][W]) { return R; }
-    template <int R, int W>
-    static constexpr i64 columns_of(const V (&)[R][W]) { return W * L; }
-    template <int R, int W>
-    LINRNN_INLINE void keep_rows(const V (&sum)[R][W], const float* across, float* to) const {
-        for (int r = 0; r < R; ++r)
-            for (int w = 0; w < W; ++w) {
-                float* place = to + r * width + w * L;
-                T::store(place, across[r] * T::load(place) + sum[r][w]);
-            }
-    }
-
-    i64 steps(i64 t, i64 end) const { return end - t < MOST * L ? end - t : MOST * L; }
     // Steps [t, t + n), of which none resets but the first, from the memory S (keys, width).
     void forward(i64 t, i64 n, float* S, float* work) const {
         Block x;
@@ -220,17 +133,16 @@ struct HalfLowRank<float> : HalfFactors<float> {
         pair_all(S, width, keys, width, memory_pairs);
         for (i64 i = 0; i < n; i += L) {
             load(t + i, n - i < L ? n - i : L, t + i + L, x);
-            read(x.read_rows, BOTH, memory_pairs, past);
+            read(x.read_rows, ALL_ROWS, memory_pairs, past);
             write_second(x, past + L * width);
             read_out(x);
-            advance(x, S, [&](i64 count, i64 c, i64 v, i64 columns) { pair_memory(S, count, c, v, columns); });
+            advance_pairs(x, S);
         }
     }
     void read_out(const Block& x) const {
         for (i64 v = 0; v < width; v += L)
             read_steps(x, past + v, values + v, values + L * width + v, out + v, width, Steps());
-        const i64 channel = head.h * head.columns() + head.first;
-        for (i64 i = 0; i < x.n; ++i) to_halves(out + i * width, stored_pairs(args.o, x.t + i, channel), head.count);
+        put_out(x);
     }
 };
 #endif

@@ -1,6 +1,6 @@
-// The adjoint of blocks of 16 steps of bfloat16 rows with a second write of a low rank. The blocks of a
-// window are computed once more, then gone through backward.
+// The adjoint of blocks of 16 steps of bfloat16 rows with a second write of a low rank.
 #pragma once
+#include "memory_half_blocks_adjoint.h"
 #include "memory_half_low_rank.h"
 
 namespace linrnn {
@@ -103,28 +103,15 @@ struct LowRankWalk {
 };
 
 template <>
-struct HalfLowRankAdjoint<float> : HalfLowRank<float> {
-    using Base = HalfLowRank<float>;
+struct HalfLowRankAdjoint<float> : HalfBlocksAdjoint<HalfLowRank<float>> {
+    using Base = HalfBlocksAdjoint<HalfLowRank<float>>;
 
-    Block blocks[MOST];
-    HalfPair* memories[MOST];                           // (keys, width): S before each
-    HalfPair *slope_rows, *slope_pairs;                 // R, of the memory after a block
-    HalfPair *o_rows, *o_pairs, *o_turned;              // of what q and a read: (2 L, width), (L, width), (width / 2, 2 L)
-    HalfPair* value_turned;                             // (width / 2, 2 L)
-    float *d_values, *d_second;                         // (2 L, width), (L, width)
-    float *dots, *d_turned, *d_in, *d_left, *d_across;  // (keys, L), (keys, 2 L), (2 L, keys) each, (keys)
-    float *d_q, *d_a, *d_k, *d_b, *d_decay, *d_pairs;   // (L, keys), (2 L, 2 L)
+    float *d_values, *d_second;      // (2 L, width), (L, width)
+    float *d_q, *d_a, *d_k, *d_b;    // (L, keys)
 
     HalfLowRankAdjoint(const Head<float>& of, float*& work) : Base(of, work) {
-        for (int b = 0; b < MOST; ++b) lay_out(work, blocks[b]), memories[b] = take_pairs(work, keys / 2 * width);
-        for (HalfPair** x : {&slope_rows, &slope_pairs}) *x = take_pairs(work, keys / 2 * width);
-        for (HalfPair** x : {&o_rows, &o_pairs, &o_turned, &value_turned}) *x = take_pairs(work, L * width);
-        d_values = take(work, BOTH * width), d_second = take(work, L * width);
-        dots = take(work, L * keys);
-        for (float** x : {&d_turned, &d_in, &d_left}) *x = take(work, BOTH * keys);
-        d_across = take(work, keys);
-        for (float** x : {&d_q, &d_a, &d_k, &d_b, &d_decay}) *x = take(work, L * keys);
-        d_pairs = take(work, BOTH * BOTH);
+        d_values = take(work, ALL_ROWS * width), d_second = take(work, L * width);
+        for (float** x : {&d_q, &d_a, &d_k, &d_b}) *x = take(work, L * keys);
     }
 
     // Steps [begin, end) of a window, of which none resets but the first, from the memory S before them,
@@ -139,8 +126,7 @@ struct HalfLowRankAdjoint<float> : HalfLowRank<float> {
             to_halves(S, memories[count], keys * width);
             read(x.read_rows + L / 2 * keys, L, memory_pairs, past);
             write_second(x, past);
-            if (t + L < end)
-                advance(x, S, [&](i64 count_, i64 c, i64 v, i64 columns) { pair_memory(S, count_, c, v, columns); });
+            if (t + L < end) advance_pairs(x, S);
         }
         to_halves(R, slope_rows, keys * width);
         while (count--) retreat(blocks[count], memories[count], R);
@@ -149,40 +135,18 @@ struct HalfLowRankAdjoint<float> : HalfLowRank<float> {
     void retreat(const Block& x, const HalfPair* S, float* R) const {
         load_out(x);
         slope_values(x);
-        const i64 depth = width / 2;
-        turned_product(Factors{S, depth, 1, o_turned, BOTH, depth}, d_in);
-        turned_product(Factors{slope_rows, depth, 1, value_turned, BOTH, depth}, d_left);
-        product(BOTH, BOTH, Factors{o_rows, depth, 1, value_turned, BOTH, depth},
-                [&](auto& sum, i64 i, i64 j) { T::put_tile(sum, d_pairs + i * BOTH + j, BOTH); });
-        leave_memory(x, S, R);
+        slope_rows_of(x, S, R);
         leave(x);
         put_slopes(x);
-    }
-    void load_out(const Block& x) const {
-        auto row = reinterpret_cast<bf16*>(o_rows);
-        for (i64 i = 0; i < L; ++i, row += width) {
-            const i64 there = i < x.n ? head.count : 0;
-            if (there) copy(row, Head<float>::at<bf16>(args.o, x.t + i, head.h * head.columns() + head.first), there);
-            for (i64 v = there; v < width; ++v) row[v].bits = 0;
-            if (there) head.ask_out(x.t + i - L), head.ask_slopes(x.t + i - L);
-        }
-        pair_stored(o_rows, L, width, o_pairs);
     }
     // Of what is written, as the memory after the block and q have it; then as a has it, which passes on
     // what is written second.
     void slope_values(const Block& x) const {
-        pair_stored(slope_rows, keys, width, slope_pairs);
-        const Factors by_q{x.pairs_turned, L / 2, 1, o_pairs, width, L / 2};
-        product(BOTH, width, Factors{x.left_rows, keys / 2, 1, slope_pairs, width, keys / 2}, [](auto&, i64, i64) {},
-                &by_q, [&](auto& sum, i64 i, i64 v) { T::put_tile(sum, d_values + i * width + v, width); });
+        slope_writes(x, d_values);
         for (i64 v = 0; v < width; v += L) resolve(x, d_values + v, d_second + v, width, Steps());
-        const i64 channel = head.h * args.values + head.first;
-        for (i64 i = 0; i < x.n; ++i)
-            to_halves(d_values + i * width, stored_pairs(args.grad_v, x.t + i, channel), head.given());
+        put_values(x, d_values);
         to_halves(d_second, o_rows + L / 2 * width, L * width);
         pair_stored(o_rows + L / 2 * width, L, width, o_pairs + L / 2 * width);
-        turn_rows(o_rows, width, o_turned, BOTH, BOTH);
-        turn_rows(x.value_rows, width, value_turned, BOTH, BOTH);
     }
     template <int... J>
     static LINRNN_INLINE void resolve(const Block& x, float* values, float* second, i64 ld,
@@ -195,38 +159,6 @@ struct HalfLowRankAdjoint<float> : HalfLowRank<float> {
         load_steps(sum, values, ld, all);
         (add_earlier<J>(sum, x.solves[0] + J * L, T::load(second + J * ld), all), ...);
         store_steps(sum, values, ld, all);
-    }
-    // (keys, 2 L), turned to (2 L, keys).
-    void turned_product(const Factors& f, float* to) const {
-        product(keys, BOTH, f, [&](auto& sum, i64 c, i64 i) { T::put_tile(sum, d_turned + c * BOTH + i, BOTH); });
-        T::transpose(d_turned, BOTH, to, keys, keys, BOTH);
-    }
-    // R before the block, rounded too, and the gradient of what the block keeps.
-    void leave_memory(const Block& x, const HalfPair* S, float* R) const {
-        head.clear(dots, 0, keys * L);
-        product(keys, width, Factors{x.read_turned, L, 1, o_pairs, width, L}, [&](auto& sum, i64 c, i64 v) {
-            add_dots(sum, S, R, c, v);
-            keep_rows(sum, x.across + c, R + c * width + v);
-            for (i64 r = c; r < c + rows_of(sum); ++r)
-                to_halves(R + r * width + v, slope_rows + (r * width + v) / 2, columns_of(sum));
-        });
-        T::transpose(dots, L, d_turned, keys, keys, L);
-        for (i64 c = 0; c < keys; c += L) {
-            V total{};
-            for (i64 i = 0; i < L; ++i) total += T::load(d_turned + i * keys + c);
-            T::store(d_across + c, total);
-        }
-    }
-    template <int R_, int W>
-    LINRNN_INLINE void add_dots(const V (&)[R_][W], const HalfPair* S, const float* R, i64 c, i64 v) const {
-        for (int r = 0; r < R_; ++r) {
-            V dot = T::load(dots + (c + r) * L);
-            for (int w = 0; w < W; ++w) {
-                const i64 at = (c + r) * width + v + w * L;
-                dot += widened(S, at) * T::load(R + at);
-            }
-            T::store(dots + (c + r) * L, dot);
-        }
     }
     void leave(const Block& x) const {
         const float scale = float(args.scale);
@@ -255,10 +187,6 @@ struct HalfLowRankAdjoint<float> : HalfLowRank<float> {
             put_keys(args.grad_b, args.b_share, t, d_b + i * keys);
             head.put_decay(t, d_decay + i * keys);
         }
-    }
-    void put_keys(const Array& to, i64 share, i64 t, float* row) const {
-        if (args.single) to_halves(row, stored_pairs(to, t, head.h * args.keys), args.keys);
-        else head.add_keys(to, share, t, row, 1.0f);
     }
 };
 #endif
