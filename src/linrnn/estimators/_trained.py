@@ -74,10 +74,8 @@ class TrainedReadout:
         self, series: Series, y: np.ndarray, importance: np.ndarray | None = None
     ) -> "TrainedReadout":
         """Fit to numbers, (series,) or (series, targets)."""
-        self.flat, numbers = (
-            y.ndim == 1,
-            torch.tensor(y, dtype=torch.float64, device="cpu").reshape(len(y), -1),
-        )
+        self.flat = y.ndim == 1
+        numbers = torch.tensor(y, dtype=torch.float64, device="cpu").reshape(len(y), -1)
         centre, spread = centre_and_spread(numbers[None])
         self.centre, self.spread = centre.numpy(), spread.numpy()
         target, loss = ((numbers - centre) / spread).float(), F.mse_loss

@@ -111,8 +111,6 @@ def _number(x: object) -> bool:
 
 def _draw(summed: Tensor, generator: torch.Generator) -> int:
     """The place of a number drawn evenly up to the last of the sums."""
-    point = (
-        torch.rand((), dtype=torch.float64, generator=generator, device=generator.device)
-        * summed[-1]
-    )
+    share = torch.rand((), dtype=torch.float64, generator=generator, device=generator.device)
+    point = share * summed[-1]
     return int(torch.searchsorted(summed, point, right=True).clamp(max=len(summed) - 1))

@@ -106,10 +106,8 @@ class NNRNN(CellRNN):
         gamma, theta, M = wide(self.gamma), wide(self.theta), self.d_state // 2
         cos, sin = gamma * theta.cos(), gamma * theta.sin()
         turns = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)
-        on, above = (
-            torch.arange(M, device=theta.device),
-            torch.triu_indices(M, M, 1, device=theta.device),
-        )
+        on = torch.arange(M, device=theta.device)
+        above = torch.triu_indices(M, M, 1, device=theta.device)
         blocks = theta.new_zeros(M, M, 2, 2).index_put((on, on), turns)
         blocks = blocks.index_put(tuple(above), wide(self.above))
         return blocks.transpose(1, 2).reshape(self.d_state, self.d_state)

@@ -160,17 +160,12 @@ class TransNormerLLM(Mixer):
         """How much each head forgets, (H,)."""
         heads, layer, depth = self.n_heads, self.layer, self.n_layers
         if self.decay == "paper":
-            return (
-                8
-                * torch.arange(heads, dtype=torch.float64, device="cpu")
-                / heads
-                * (1 - layer / depth)
-            )
+            places = torch.arange(heads, dtype=torch.float64, device="cpu")
+            return 8 * places / heads * (1 - layer / depth)
         if self.decay == "released":
             return _slopes(heads) * (1 - layer / max(depth - 1, 1) + 1e-5)
-        slopes: Tensor = 2 ** (
-            -8 * torch.arange(1, heads + 1, dtype=torch.float64, device="cpu") / heads
-        )
+        places = torch.arange(1, heads + 1, dtype=torch.float64, device="cpu")
+        slopes: Tensor = 2 ** (-8 * places / heads)
         return slopes * (1 - layer / (depth - 1 + 1e-5) + 1e-5)
 
 

@@ -43,10 +43,8 @@ def random_modes(
         n_modes, d_input, generator=generator, dtype=torch.float64, device="cpu"
     )
     direction = direction / direction.norm(dim=1, keepdim=True)
-    weight, first = (
-        torch.zeros(n_modes, 2, d_input, dtype=torch.float64, device="cpu"),
-        n_modes - n_modes // 2,
-    )
+    weight = torch.zeros(n_modes, 2, d_input, dtype=torch.float64, device="cpu")
+    first = n_modes - n_modes // 2
     weight[:first, 0], weight[first:, 1] = direction[:first], direction[first:]
     out = gain[:, None] * torch.stack([phase.cos(), phase.sin()], 1)
     return {"rate": rate, "angle": angle, "out": out, "weight": weight.flatten(1)}
@@ -70,15 +68,11 @@ def random_quantiles(
     """
     observed = drive.observed[..., 0].flatten() > 0
     places = observed.nonzero()[:, 0].cpu()
-    places = (
-        places[torch.randperm(len(places), generator=generator, device="cpu")[:_SAMPLE]]
-        .sort()
-        .values
-    )
+    sample = torch.randperm(len(places), generator=generator, device="cpu")[:_SAMPLE]
+    places = places[sample].sort().values
     # between two numbers of the wave: at one of them rounding would decide
-    level = torch.rand(len(modes.rate), generator=generator, device="cpu").to(observed.device) * (
-        len(places) - 1
-    )
+    level = torch.rand(len(modes.rate), generator=generator, device="cpu").to(observed.device)
+    level = level * (len(places) - 1)
     under = level.long().clamp(max=max(0, len(places) - 2))
     quantiles = []
     for part in torch.arange(len(level), device="cpu").split(max(1, _WAVES // observed.numel())):

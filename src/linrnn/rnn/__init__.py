@@ -388,9 +388,8 @@ class RNN(nn.Module):
             hx = self._check_state(hx, data, batch)
         if hx is not None and order is not None:
             hx = map_state(lambda h: h.index_select(1, order), hx)
-        present = (
-            torch.arange(batch, device=sizes.device) < sizes[:, None]
-        )  # (T, B); rows from long to short
+        # (T, B); rows from long to short
+        present = torch.arange(batch, device=sizes.device) < sizes[:, None]
         t, row = present.nonzero(as_tuple=True)
         lengths = present.sum(0)
         layout: Layout = EndTogether(lengths, time, data.device)

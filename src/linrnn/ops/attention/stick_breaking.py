@@ -24,8 +24,7 @@ def stick_breaking_read(
         attended = visible & (step != step[entries - time :, None])
     scores = q @ k.mT * q.shape[3] ** -0.5  # (B, H, T, S)
     left = torch.where(attended[:, None], F.logsigmoid(-scores), 0)
-    log_left = (
-        F.pad(left[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)
-    )  # (B, H, T, S), of all later entries
+    # (B, H, T, S), of all later entries
+    log_left = F.pad(left[..., 1:], (0, 1)).flip(-1).cumsum(-1).flip(-1)
     share = torch.where(attended[:, None], F.logsigmoid(scores) + log_left, float("-inf"))
     return (share.exp() @ v).transpose(1, 2)  # (B, T, H, V)

@@ -31,11 +31,8 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 @functools.cache
 def _refusal() -> str | None:
     """Why the kernel refuses a call of one number, or None."""
-    x, row, state = (
-        torch.zeros(1, 1, 1, dtype=_HALF, device="cpu"),
-        torch.zeros(1, device="cpu"),
-        torch.zeros(1, 1, device="cpu"),
-    )
+    x = torch.zeros(1, 1, 1, dtype=_HALF, device="cpu")
+    row, state = (torch.zeros(size, device="cpu") for size in ((1,), (1, 1)))
     try:
         forward(x, x, x, row, row, state, state, None)
     except BackendError as error:

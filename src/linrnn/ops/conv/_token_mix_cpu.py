@@ -44,10 +44,8 @@ def backward(*inputs: Any) -> tuple[Tensor | None, ...]:
     moved = _by_channel(moved)
     batch, time, _ = x.shape
     computed = accumulator_of(x, past, mu, moved)
-    grad_x, grad_past = (
-        torch.empty(x.shape, dtype=x.dtype, device="cpu"),
-        torch.zeros(past.shape, dtype=computed, device="cpu"),
-    )
+    grad_x = torch.empty(x.shape, dtype=x.dtype, device="cpu")
+    grad_past = torch.zeros(past.shape, dtype=computed, device="cpu")
     grad_moved = None if moved is None else torch.empty_like(moved)
     parts = native.parts_of(batch * (-(-time // _CHUNK)))
     sums = torch.zeros(parts, *mu.shape, dtype=torch.float64, device="cpu")

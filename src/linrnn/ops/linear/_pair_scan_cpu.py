@@ -36,11 +36,9 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of ``(b, a, initial_state)`` in one pass over ``h`` and ``grad_h``."""
     first, into_final = dense(initial_state), dense(grad_final)
-    grad_b, grad_a = (
-        torch.empty(b.shape, dtype=b.dtype, device="cpu"),
-        torch.empty(a.shape, dtype=a.dtype, device="cpu"),
+    grad_a, grad_b, grad_first = (
+        torch.empty(z.shape, dtype=z.dtype, device="cpu") for z in (a, b, first)
     )
-    grad_first = torch.empty(first.shape, dtype=first.dtype, device="cpu")
     outputs = (grad_a.data_ptr(), grad_b.data_ptr(), grad_first.data_ptr())
     _run(a, grad_h, h, reset, (first.data_ptr(), into_final.data_ptr(), *outputs), backward=True)
     return grad_b, grad_a, grad_first
