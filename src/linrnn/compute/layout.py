@@ -119,9 +119,17 @@ def previous_state(
     empty: float = 0.0,
 ) -> Tensor:
     """The state each step of a scan started from, given all its states; ``empty`` after a reset."""
-    edge = ends(h, cu_seqlens, reverse)
-    start = h.new_full((), empty) if initial_state is None else initial_state[edge.kept].to(h.dtype)
-    previous = shift_time(h, -1 if reverse else 1).index_put((edge.row, edge.first), start)
+    if cu_seqlens is None and h.shape[1]:
+        first = initial_state
+        if first is None:
+            first = h.new_full((h.shape[0], *h.shape[2:]), empty)  # (B, ...)
+        first = first.to(h.dtype).unsqueeze(1)  # (B, 1, ...)
+        previous = torch.cat([h[:, 1:], first] if reverse else [first, h[:, :-1]], 1)  # (B, T, ...)
+    else:
+        edge = ends(h, cu_seqlens, reverse)
+        start = h.new_full((), empty) if initial_state is None else initial_state[edge.kept]
+        places = (edge.row, edge.first)
+        previous = shift_time(h, -1 if reverse else 1).index_put(places, start.to(h.dtype))
     return previous if reset is None else torch.where(reset[..., None], empty, previous)
 
 

@@ -11,7 +11,7 @@ from linrnn.compute.precision import wide, without_autocast
 from linrnn.errors import ArgumentError, check_in, check_positive, check_positive_int
 from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
-from linrnn.nn import HeadNorm, empty_parameters, recall, softplus_steps
+from linrnn.nn import HeadNorm, empty_parameters, softplus_steps
 from linrnn.nn.linear import Linear
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.matrix.turns import phases, turned
@@ -239,14 +239,12 @@ def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple
     Angles of a call are summed in float64, for one of a thousand turns has three digits in float32.
     """
     phase, _ = phases(step, reset)  # since the call began, or a reset
-    cos, sin = phase.cos().to(step.dtype), phase.sin().to(step.dtype)
-    cos_0, sin_0 = state["cos"].unsqueeze(1), state["sin"].unsqueeze(1)  # (B, 1, H, pairs)
+    start = torch.atan2(state["sin"].double(), state["cos"].double())
+    start = start.unsqueeze(1)  # (B, 1, H, pairs)
     if reset is not None:
-        begun = (reset.cumsum(1) > 0)[..., None, None]  # (B, T, 1, 1)
-        cos_0, sin_0 = torch.where(begun, 1, cos_0), torch.where(begun, 0, sin_0)
-    cos, sin = cos * cos_0 - sin * sin_0, sin * cos_0 + cos * sin_0
-    scale = (cos * cos + sin * sin).rsqrt()  # or rounding adds up over calls
-    return cos * scale, sin * scale
+        start = start * (reset.cumsum(1) == 0)[..., None, None]  # (B, T, H, pairs)
+    phase = phase + start
+    return phase.cos().to(step.dtype), phase.sin().to(step.dtype)
 
 
 def trapezoidal(
@@ -260,10 +258,12 @@ def trapezoidal(
     reset: Tensor | None,
     rows: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Outputs ``C h``, and the last h transposed: every step is written twice, now and later.
+    """Outputs ``C h``, and the last h transposed, of one walk over the memory.
 
-    One write would do, of a step and what the next adds of it together; but then an output depends
-    on the step after it.
+    What step t writes now and what step t + 1 adds of it decay alike from t + 1 on. So the memory
+    is written both at once, and read before the write: no output depends on the step after it.
+    What the write adds to the output of its own step comes beside, and of the last step only what
+    it writes now is in the last h.
 
     Args:
         B, C: (B, T, H, d_state), or (B, T, rank, H, d_state).
@@ -273,13 +273,43 @@ def trapezoidal(
         reset: boolean (B, T).
         rows: what the values of a step's writes are ``s`` times, (rank, H, d_head).
     """
-    past = {name: state[name].flatten(1).unsqueeze(1) for name in ("key", "value")}
-    key = recall(B.flatten(2), past["key"], 1).view_as(B)  # of the step before
-    value = recall(s.flatten(2), past["value"], 1, reset).view_as(s)
-    late = ((1 - share) * dt * g.exp()).unsqueeze(-1) * value
-    now = (share * dt).unsqueeze(-1) * s
+    late, now = ((1 - share) * dt)[..., None], (share * dt)[..., None]  # (B, T, H, 1) each
+    key, value = state["key"], state["value"].unsqueeze(1)  # value: (B, 1, H, d_head)
+    if rows is None:
+        key = key.unsqueeze(1)  # (B, 1, H, N)
+    else:
+        value = value * rows  # (B, rank, H, d_head)
+    memory = state["memory"]
+    if C.shape[1] == 1:
+        if reset is not None:
+            memory = torch.where(reset[..., None, None], 0, memory)  # (B, H, N, d_head)
+            value = torch.where(reset[..., None, None], 0, value)  # (B, rank, H, d_head)
+        memory = (memory + _outer(key, late * value)) * g.exp().mT[..., None]
+        return _one(B, C, now * s, memory, rows)
+    both = now + torch.cat([late[:, 1:], torch.zeros_like(late[:, :1])], 1)  # (B, T, H, 1)
+    memory = memory + _outer(key, late[:, :1] * value)  # (B, H, N, d_head)
+    if rows is None:
+        own = (C * B).sum(-1, keepdim=True) * now * s  # (B, T, H, d_head)
+    else:
+        s, both = s.unsqueeze(2) * rows, both.unsqueeze(2)  # (B, T, rank or 1, H, ...)
+        scores = torch.einsum("btihk,btrhk->bthir", C, B) * now.unsqueeze(-1)
+        own = torch.einsum("bthir,btrhv->btihv", scores, s)  # (B, T, rank, H, d_head)
+    o, memory = outer_scan(C, B, both * s, g, memory, read="before", reset=reset)
+    return o + own, memory
+
+
+def _one(
+    B: Tensor, C: Tensor, s: Tensor, memory: Tensor, rows: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """A single step as the equation has it: write to what has decayed, and read."""
     if rows is not None:
-        late, now = late.unsqueeze(2) * rows, now.unsqueeze(2) * rows  # (B, T, rank, H, d_head)
-    o, memory = outer_scan(C, B, now, g, state["memory"], reset=reset)
-    o_late, memory_late = outer_scan(C, key, late, g, reset=reset)
-    return o + o_late, memory + memory_late
+        B, C, s = B[:, 0], C[:, 0], s * rows  # (B, rank, H, ...) each
+    memory = memory + _outer(B, s)
+    o = (C.transpose(1, 2) @ memory).transpose(1, 2)  # (B, rank, H, d_head)
+    return o if rows is None else o.unsqueeze(1), memory
+
+
+def _outer(k: Tensor, v: Tensor) -> Tensor:
+    """The sum over writes, (B, rank, H, N) and (B, rank, H, d_head), of their outer products."""
+    k, v = k.transpose(1, 2).mT, v.transpose(1, 2)  # (B, H, N, rank), (B, H, rank, d_head)
+    return k * v if v.shape[2] == 1 else k @ v  # (B, H, N, d_head)

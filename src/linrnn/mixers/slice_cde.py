@@ -154,5 +154,6 @@ class SliceCDE(Mixer):
         assert self.U is not None
         assert self.V is not None
         U, V = ((path @ W).unflatten(-1, (-1, self.rank)) for W in (self.U, self.V))
-        A = torch.diag_embed(1 + moved) + U @ V.mT  # (B, T, d_model, d_model)
+        diagonal = torch.eye(self.d_model, device=moved.device, dtype=moved.dtype)
+        A = (1 + moved).unsqueeze(-1) * diagonal + U @ V.mT  # (B, T, d_model, d_model)
         return block_scan(A, b, y, reset=reset)

@@ -18,7 +18,8 @@ from linrnn.mixers import RWKV4, Mamba, load, names
 from linrnn.nn import ChannelMix
 from linrnn.ops import explain
 from linrnn.state import leaves, map_state
-from linrnn.testing._mixer_runs import WIDTH
+from linrnn.testing._mixer_runs import WIDTH, build
+from linrnn.testing._options import sizes, texts_and_flags
 
 F32, F64 = torch.float32, torch.float64
 TOLERANCE = {F64: {"rtol": 1e-10, "atol": 1e-11}, F32: {"rtol": 1e-4, "atol": 1e-5}}
@@ -379,3 +380,32 @@ def test_a_model_that_was_read_can_be_forgotten():
     del model
     gc.collect()
     assert forgotten() is None
+
+
+#: Options whose steps are PyTorch's operators, and why.
+NOT_RECORDED = {
+    ("hippo", "discretisation", "backward"): "inverts a matrix",
+    ("lmu", "learn_theta", True): "makes its matrices anew",
+    ("lmu", "recurrent", False): "computes at places that indices name",
+}
+
+
+@needs_native
+def test_steps_of_every_option_are_recorded():
+    """Texts and flags one at a time, and several writes; but for states that grow."""
+    for name in names():
+        mixer = load(name)
+        several = [{size: 2} for size in ("rank", "writes") if size in sizes(mixer)]
+        for options in ({}, *texts_and_flags(mixer), *several):
+            layer = build(mixer, **options).eval()
+            x, state = torch.randn(1, WIDTH), layer.init_state(1)
+            with torch.no_grad():
+                state = layer.step(x, state)[1]
+                (y, _), (z, _) = layer.step(x, state), layer._step_by_operators(x, state)
+                said = explain(layer.step, x, state)
+            torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5, msg=f"{name} {options}")
+            refused = "native call" not in said
+            if refused and ("another size" in said or "another way" in said):
+                continue
+            expected = any((name, *option) in NOT_RECORDED for option in options.items())
+            assert refused == expected, f"{name} {options}: {said}"

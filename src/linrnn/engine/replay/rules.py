@@ -116,13 +116,33 @@ def _abs(tape: Tape, to: Number, x: Any) -> None:
     if a.im is None:
         tape.put("abs", target(to), a.re)
         return
-    sizes = [tape.new("abs", part) for part in (a.re, a.im)]
-    # of squares of numbers up to 1, which do not overflow
+    _hypot(tape, to, a.re, a.im)
+
+
+@rule("hypot")
+def _of_two(tape: Tape, to: Number, x: Any, y: Any) -> None:
+    _hypot(tape, to, tape.real(x), tape.real(y))
+
+
+def _hypot(tape: Tape, to: Number, x: Real, y: Real) -> None:
+    """``sqrt(x^2 + y^2)`` of squares of numbers up to 1, which do not overflow."""
+    sizes = [tape.new("abs", part) for part in (x, y)]
     larger = tape.new("maximum", *sizes)
     ratio = tape.new("div", tape.new("minimum", *sizes), larger)
     ratio = tape.new("where", tape.new("eq", larger, 0.0), 0.0, ratio)
     root = tape.new("sqrt", tape.new("add", tape.new("square", ratio), 1.0))
     tape.put("mul", target(to), larger, root)
+
+
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, **options: Any
+) -> Tensor:
+    if ord not in (1, 2) or options.get("dtype") is not None:
+        raise RefusedError(f"of order {ord} it has no instructions")
+    sizes = x.abs() if ord == 1 or x.is_complex() else x
+    if ord == 1:
+        return sizes.sum(dim, keepdim)
+    return sizes.square().sum(dim, keepdim).sqrt()
 
 
 def _sgn(x: Tensor) -> Tensor:
@@ -145,6 +165,7 @@ def _elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) 
 COMPOSED |= {
     "elu": _elu,
     "glu": _glu,
+    "linalg_vector_norm": _vector_norm,
     "sgn": _sgn,
     "floor_divide": functools.partial(torch.div, rounding_mode="floor"),
     "sigmoid_backward": lambda g, y: g * (y * (1 - y)),

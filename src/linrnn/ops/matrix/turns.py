@@ -61,15 +61,20 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         tensor([0., 1., 5.])
     """
     count = 2 * cos.shape[-1]
-    if count == x.shape[-1] and eager(x, cos, sin) and in_pairs(x):  # the same in one pass
+    first, rest = x, None
+    if count < x.shape[-1]:
+        # (B, T, H, 2 pairs), (B, T, H, others)
+        first, rest = x.split([count, x.shape[-1] - count], -1)
+    if eager(x, cos, sin) and in_pairs(first):  # the same in one pass
         # (B, T, H, pairs)
-        pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
-        return torch.view_as_real(pairs).flatten(-2)  # (B, T, H, 2 pairs)
-    even, odd = x[..., 0:count:2], x[..., 1:count:2]
-    # (B, T, H, 2 pairs)
-    pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+        pairs = torch.view_as_complex(first.unflatten(-1, (-1, 2))) * torch.complex(cos, sin)
+        pairs = torch.view_as_real(pairs).flatten(-2)  # (B, T, H, 2 pairs)
+    else:
+        even, odd = first[..., 0::2], first[..., 1::2]
+        # (B, T, H, 2 pairs)
+        pairs = torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
     # (B, T, H, channels)
-    return pairs if count == x.shape[-1] else torch.cat([pairs, x[..., count:]], -1)
+    return pairs if rest is None else torch.cat([pairs, rest], -1)
 
 
 def in_pairs(x: Tensor) -> bool:
