@@ -49,6 +49,22 @@ def test_causal_convolution(width):
     check_dynamic("CausalConv", conv, calls, "aot_eager")
 
 
+OWN_STEPS = {mixers.load(name)._step: name for name in mixers.names()}.values()
+
+
+@pytest.mark.parametrize("name", OWN_STEPS)
+def test_a_step_is_one_graph(name):
+    """One mixer of each that writes a step, at one size; the slow cases of a law have all sizes."""
+    torch._dynamo.reset()
+    mixer, x = mixers.build(name, C), torch.randn(2, C)
+    state = mixer.init_state(2)
+    step = torch.compile(mixer.step, backend="eager", fullgraph=True)
+    y, last = step(x, state)
+    expected, last_expected = mixer.step(x, state)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(last, last_expected)
+
+
 @pytest.mark.parametrize(("name", "batch_first"), [("slru", True), ("lstm", False)])
 def test_rnn(name, batch_first):
     """`RNN` with any mixer; mixers alone have a law for this."""
