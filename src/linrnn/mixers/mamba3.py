@@ -261,9 +261,8 @@ def trapezoidal(
     """Outputs ``C h``, and the last h transposed, of one walk over the memory.
 
     What step t writes now and what step t + 1 adds of it decay alike from t + 1 on. So the memory
-    is written both at once, and read before the write: no output depends on the step after it.
-    What the write adds to the output of its own step comes beside, and of the last step only what
-    it writes now is in the last h.
+    takes both at once, and is read before the write: no output depends on the step after it. The
+    product of C_t with what step t writes now is added. The last step writes only that.
 
     Args:
         B, C: (B, T, H, d_state), or (B, T, rank, H, d_state).
