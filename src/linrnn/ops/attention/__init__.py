@@ -56,8 +56,10 @@ def softmax_read(
         more = more[_distances(q.shape[1], k.shape[1], len(more), q.device)]  # (T, S)
     if more is not None:
         mask = more if mask is None else torch.where(mask, more, float("-inf"))
-    # a plain bool also where the time of an exported graph is open
-    return _softmax_read(q, k, v, mask, mask is None and bool(q.shape[1] != 1))
+    causal = mask is None
+    if causal and q.shape[1] == 1:  # a plain bool also where the time of a graph is open
+        causal = False
+    return _softmax_read(q, k, v, mask, causal)
 
 
 def forgetting_read(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
