@@ -13,6 +13,7 @@ from linrnn.mixers._contract.base import Mixer
 from linrnn.mixers._contract.choices import Choices
 from linrnn.nn import HeadNorm, empty_parameters, softplus_steps
 from linrnn.nn.linear import Linear
+from linrnn.ops.cell.cell_scan.row_function import RowFunction, row_functions
 from linrnn.ops.matrix.outer_scan import outer_scan
 from linrnn.ops.matrix.turns import phases, turned
 from linrnn.state_spec import Part, real
@@ -183,17 +184,16 @@ class Mamba3(Mixer):
             self._of_heads(B, self.B_norm, self.B_bias),
             self._of_heads(C, self.C_norm, self.C_bias),
         )
-        dt = F.softplus(dt + wide(self.dt_bias))  # (B, T, H)
-        f = F.softplus(a) if self.decay == "softplus" else heavy_tail(a)
         rows = [None if m is None else _by_row(m) for m in (self.mimo_x, self.mimo_z, self.mimo_o)]
         with without_autocast(x.device):
+            rates = _rates(self.decay, self.decay_floor)
+            dt, g, late, now = rates(dt, a, trapezoid, self.dt_bias)  # (B, T, H) each
             step = pi * theta.tanh().unsqueeze(-2) * dt.unsqueeze(-1)  # (B, T, H, pairs)
             cos, sin = turns(step, state, reset)
             # (B, T, H, pairs) or (B, T, 1, H, pairs)
             of_rows = [part if rows[0] is None else part.unsqueeze(2) for part in (cos, sin)]
             B, C = turned(B, *of_rows), turned(C, *of_rows)
-            g = -f.clamp(min=self.decay_floor) * dt
-            o, memory = trapezoidal(B, C, s, dt, trapezoid.sigmoid(), g, state, reset, rows[0])
+            o, memory = trapezoidal(B, C, s, late, now, g, state, reset, rows[0])
             o = self._gated(o, s, wide(z), rows)
         return self.out_proj(o.to(z.dtype)), {
             "memory": memory,
@@ -216,7 +216,10 @@ class Mamba3(Mixer):
         if of_x is not None and of_z is not None:
             s, z = s.unsqueeze(2) * of_x, z.unsqueeze(2) * of_z.flatten(1)  # (B, T, rank, ...)
         D = wide(self.D).repeat_interleave(self.d_head)  # (d_inner,)
-        o = o.flatten(-2) + D * s.flatten(-2)  # (B, T, .., d_inner)
+        o, s = o.flatten(-2), s.flatten(-2)  # (B, T, .., d_inner) each
+        if of_o is None and self.norm is None:
+            return _GATE(o, s, z, D)[0]
+        o = o + D * s
         if self.norm is not None:
             o = wide(self.norm(o.unflatten(-1, (self.n_heads, -1))))  # (B, T, .., d_inner)
         o = o * F.silu(z)
@@ -228,9 +231,26 @@ def _by_row(weights: Tensor) -> Tensor:
     return wide(weights).transpose(0, 1)
 
 
-def heavy_tail(a: Tensor) -> Tensor:
+def heavy_tail(a: Any) -> Any:
     """``1 + a`` for a >= 0 and ``1 / (1 - a)`` below: positive, with a continuous slope."""
     return a.clamp(min=0) + 1 / (1 - a.clamp(max=0))
+
+
+@row_functions
+def _rates(decay: str, floor: float) -> RowFunction:
+    """Steps, logarithms of decays, and weights of the two writes of a step."""
+
+    def rates(dt: Any, a: Any, trapezoid: Any, dt_bias: Any) -> tuple[Any, ...]:
+        dt, share = F.softplus(dt + dt_bias), torch.sigmoid(trapezoid)
+        f = F.softplus(a) if decay == "softplus" else heavy_tail(a)
+        return dt, -f.clamp(min=floor) * dt, (1 - share) * dt, share * dt
+
+    return RowFunction(rates, "mamba3_rates", rows="dt a trapezoid", channels="dt_bias")
+
+
+_GATE = RowFunction(
+    lambda o, s, z, D: ((o + D * s) * F.silu(z),), "mamba3_gate", rows="o s z", channels="D"
+)
 
 
 def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -251,8 +271,8 @@ def trapezoidal(
     B: Tensor,
     C: Tensor,
     s: Tensor,
-    dt: Tensor,
-    share: Tensor,
+    late: Tensor,
+    now: Tensor,
     g: Tensor,
     state: dict[str, Tensor],
     reset: Tensor | None,
@@ -267,12 +287,13 @@ def trapezoidal(
     Args:
         B, C: (B, T, H, d_state), or (B, T, rank, H, d_state).
         s: (B, T, H, d_head).
-        dt, share, g: step, weight of its end, and logarithm of decay, (B, T, H).
+        late, now: weights of the inputs of the step before and of the step, (B, T, H).
+        g: logarithms of decays, (B, T, H).
         state: ``memory``, ``key`` and ``value`` before the first step.
         reset: boolean (B, T).
         rows: what the values of a step's writes are ``s`` times, (rank, H, d_head).
     """
-    late, now = ((1 - share) * dt)[..., None], (share * dt)[..., None]  # (B, T, H, 1) each
+    late, now = late.unsqueeze(-1), now.unsqueeze(-1)  # (B, T, H, 1) each
     key, value = state["key"], state["value"].unsqueeze(1)  # value: (B, 1, H, d_head)
     if rows is None:
         key = key.unsqueeze(1)  # (B, 1, H, N)

@@ -27,7 +27,7 @@ def test_recurrence_gives_the_golden_numbers():
     empty = torch.zeros(1, 1, 2, dtype=F64)
     state = {"memory": torch.zeros(1, 1, 2, 2, dtype=F64), "key": empty, "value": empty}
     g = rows(-1, -0.5, -2, -1) * dt
-    o, _ = trapezoidal(B, C, V, dt, share, g, state, None)
+    o, _ = trapezoidal(B, C, V, (1 - share) * dt, share * dt, g, state, None)
     near(o + V, 2.25, 4.5, 7.817111, -0.465777, 1.224144, 4.406630, 4.252602, 4.479152)
 
 
@@ -45,7 +45,7 @@ def test_several_inputs_and_outputs_give_the_golden_numbers():
     state = {"memory": torch.zeros(1, 1, 2, 2, dtype=F64)}
     state |= {"key": torch.zeros(1, 2, 1, 2, dtype=F64), "value": torch.zeros(1, 1, 2, dtype=F64)}
     g = rows(-1, -0.5, -2, -1) * dt
-    o, _ = trapezoidal(B, C, V, dt, share, g, state, None, several[0])
+    o, _ = trapezoidal(B, C, V, (1 - share) * dt, share * dt, g, state, None, several[0])
     y = layer._gated(o, V, V.flip(-1).flatten(-2), several)
     near(y, 0.933101, -2.991407, -0.081286, 8.601288, 0.736340, 0.062661, 0.796044, -3.081823)
 
