@@ -1,7 +1,7 @@
 """The configuration of our models, in the form that transformers reads and writes."""
 
 import dataclasses
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
@@ -39,7 +39,6 @@ _OF_LIBRARY = (
     *("torch_dtype", "attn_implementation", "experts_implementation"),
 )
 """Keywords that ``transformers`` takes for every model besides the fields of its configuration."""
-_NOT_FIELDS = ("model_type", "keys_to_ignore_at_inference", "attribute_map")
 
 
 class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
@@ -89,11 +88,8 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
 
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_unknown(kwargs)
-        for name, hint in get_type_hints(LinrnnConfig).items():
-            if (
-                name in OPTIONS or name in LinrnnConfig.__annotations__
-            ) and name not in _NOT_FIELDS:
-                check_type("LinrnnConfig", name, hint, cast(hint, getattr(self, name)))
+        for name, hint in _own_types().items():
+            check_type("LinrnnConfig", name, hint, cast(hint, getattr(self, name)))
         if self.linrnn_format > FORMAT:
             raise DataError(
                 f"LinrnnConfig: the format must be at most {FORMAT}, got {self.linrnn_format}. "
@@ -145,6 +141,15 @@ class LinrnnConfig(_FIELDS, PreTrainedConfig):  # type: ignore[misc]
         if not head:
             model.head, model.d_output = nn.Identity(), model.d_model  # type: ignore[assignment]
         return model
+
+
+def _own_types() -> dict[str, Any]:
+    """The annotations of our own fields, which `typing.get_type_hints` does not give.
+
+    It gives none of a class that is marked with ``__no_type_check__``, as this one is.
+    """
+    own = {*OPTIONS, *LinrnnConfig.__annotations__}
+    return {f.name: f.type for f in dataclasses.fields(LinrnnConfig) if f.name in own}
 
 
 def _refuse_unknown(kwargs: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from linrnn.serve.writer import Text, Writer
 from linrnn.train.context import Trained
 
 _LONGEST_ID = 200  # characters
+_FOLDED = (".", "..")  # clients remove them from a path, so no request would reach the session
 _JSON = "application/json"
 
 
@@ -58,10 +59,12 @@ def application(
 
     routes: list[Any] = [Route(p, _endpoint(p, h), methods=[m]) for p, m, h in service.paths()]
     inner = FastAPI(version=__version__, lifespan=lifespan, openapi_url=None, routes=routes)
+    # a path with a slash too many is an error that says so, not an empty answer that points away
+    inner.router.redirect_slashes = False
     for kind in (LinrnnError, Exception):
         inner.add_exception_handler(kind, _refused)
-    for status in (404, 405):
-        inner.add_exception_handler(status, _no_such_path)
+    inner.add_exception_handler(404, _no_such_path)
+    inner.add_exception_handler(405, _no_such_method)
     return Guard(inner, token, limits, metrics)
 
 
@@ -192,6 +195,10 @@ class Service:
         body = await json_of(request, self._limits.body)
         check_fields("sessions", body, dict.fromkeys(("model", "id", "ids"), ...))
         series, ids = self._series_of(body.get("model")), body.get("ids")
+        if ids is not None and body.get("id") is not None:
+            raise RequestError(
+                400, f"sessions: id must be left out where there are ids, got {show(body['id'])}."
+            )
         if ids is None:
             name = uuid.uuid4().hex if body.get("id") is None else _checked(body["id"])
             (answer,) = await self._do(series, Open([name]))
@@ -304,20 +311,20 @@ def _pick(what: str, among: Mapping[str, Any], name: Any) -> Any:
     if name is None and len(among) == 1:
         return next(iter(among.values()))
     if not isinstance(name, str) or name not in among:
-        listed = ", ".join(among) or "none"
-        raise RequestError(
-            404, f"serve: model must be {what} of {listed}, got {show(name)}.", "no_model"
-        )
+        must = f"model must be {what} of {', '.join(among)}, got {show(name)}."
+        if not among:
+            must = f"the service must have {what}, got none. Start it with such a run."
+        raise RequestError(404, f"serve: {must}", "no_model")
     return among[name]
 
 
 def _checked(name: Any) -> str:
     fits = isinstance(name, str) and 0 < len(name) <= _LONGEST_ID and name.isprintable()
-    if not fits or "/" in name:
+    if not fits or "/" in name or name in _FOLDED:
         raise RequestError(
             400,
-            f"sessions: id must be a text of 1 to {_LONGEST_ID} characters without /, got "
-            f"{show(name)}.",
+            f"sessions: id must be a text of 1 to {_LONGEST_ID} characters without /, and not a "
+            f"dot or two, got {show(name)}.",
         )
     return str(name)
 
@@ -347,3 +354,16 @@ async def _refused(_: Any, error: Any) -> Any:
 async def _no_such_path(request: Any, error: Any) -> Any:
     what = f"serve: the path must be one of the service, got {show(request.url.path)}."
     return await _refused(request, RequestError(error.status_code, what, "no_path"))
+
+
+async def _no_such_method(request: Any, _: Any) -> Any:
+    """The answer where a path is there for other methods, all of which ``Allow`` lists."""
+    from starlette.routing import Match
+
+    fitting = [r for r in request.app.routes if r.matches(request.scope)[0] != Match.NONE]
+    allowed = ", ".join(sorted({method for route in fitting for method in route.methods}))
+    what = f"serve: the method of {show(request.url.path)} must be one of {allowed}, got "
+    error = RequestError(405, f"{what}{show(request.method)}.", "no_method")
+    response = await _refused(request, error)
+    response.headers["Allow"] = allowed
+    return response

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,18 @@ CLOSE = 1e-5  # float32, outputs near 1, the same operations in another order
 LONG = 3 * CLOSE  # after a thousand steps
 SILENT = 3  # steps of zeros before the others: states may stay at 0, which is how they start
 ROOT = Path(__file__).parents[3]
-OPTIONS = {"attention": {"window": 4}, "gau": {"window": 4}, "mega": {"chunk": 4}}
 GROWING = {name for name in mixers.names() if "constant_memory" in mixers.load(name).declared}
+
+
+def bounded(name):
+    """Options that give a mixer a state of fixed size, as the page's table has them; or None."""
+    for option in sorted({"window", "chunk"} & {*signature(mixers.load(name)).parameters}):
+        if "constant_memory" not in mixers.build(name, D, {option: 4}).declared:
+            return {option: 4}
+    return None
+
+
+OPTIONS = {name: options for name in GROWING if (options := bounded(name))}
 VARIANTS = {
     "selective_lru normalised": ("selective_lru", {"gate": "normalised", "learn_initial": True}),
     "h3 heads": ("h3", {"d_head": 2}),

@@ -111,6 +111,26 @@ def test_a_value_of_any_kind_is_refused_or_taken(saved, name):
         assert time.process_time() - start < 5
 
 
+FIELDS = {
+    *LinrnnConfig(vocab_size=2).options(),
+    *("vocab_size", "mixer_options", "block_options", "linrnn_format", "use_cache", "origin"),
+    *("pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings"),
+} - {"tie_embeddings"}  # tie_word_embeddings here
+OF_NO_FIELD = (1.5j, object())
+ODD = (*OF_NO_FIELD, *(w for w in WRONG if w not in (2**31, 2**63, 10**30)))  # sizes take memory
+
+
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_a_value_of_any_kind_is_refused_or_taken_in_a_call(name):
+    refused = 0
+    for value in ODD:
+        try:
+            small(**{name: value})
+        except LinrnnError:
+            refused += 1
+    assert refused >= len(OF_NO_FIELD)
+
+
 def test_sizes_beyond_the_weights_ask_for_no_memory(saved):
     for sizes in (
         {"d_model": 10**5},

@@ -47,8 +47,8 @@ def client(runs):
     pytest.importorskip("httpx", reason="needs the extra dev")
 
     @contextmanager
-    def begin(**options):
-        app = serve.application(runs, **options)
+    def begin(only=None, **options):
+        app = serve.application(runs if only is None else {only: runs[only]}, **options)
         with testing.TestClient(app, base_url="http://127.0.0.1") as asking:
             yield asking
 

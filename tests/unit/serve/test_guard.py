@@ -45,9 +45,9 @@ def test_an_address_that_others_reach_needs_a_token():
 
 def test_paths_that_are_none_and_errors_of_ours_are_json(client, monkeypatch):
     with client() as ask:
-        for method, path, status in (("GET", "/none", 404), ("DELETE", "/health", 405)):
-            response = ask.request(method, path)
-            assert response.status_code == status
+        for path in ("/none", "/", "/sessions/", "/docs", "/openapi.json"):
+            response = ask.get(path, follow_redirects=False)
+            assert response.status_code == 404
             assert response.json()["error"]["code"] == "no_path"
     from linrnn.serve.series import Series
 
@@ -61,6 +61,33 @@ def test_paths_that_are_none_and_errors_of_ours_are_json(client, monkeypatch):
         assert response.status_code == 500
         assert "secret" not in response.text
         assert response.json()["error"]["code"] == "internal"
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+
+def test_a_method_that_a_path_lacks_is_named_beside_those_it_has(client, runs):
+    from linrnn.serve.app import Service
+    from linrnn.serve.limits import Limits
+    from linrnn.serve.metrics import Metrics
+
+    service = Service(runs, None, Limits(), Metrics())
+    having: dict[str, set[str]] = {}
+    for path, method, _ in service.paths():
+        having.setdefault(path, set()).update({method, *(["HEAD"] if method == "GET" else [])})
+    service.close()
+    having["/sessions/feed"] |= having["/sessions/{name}"]  # a session may have this name
+    with client() as ask:
+        for path, methods in having.items():
+            for method in {*METHODS} - methods:
+                response = ask.request(method, path.replace("{name}", "a"))
+                assert response.status_code == 405, (method, path)
+                assert {*response.headers["allow"].split(", ")} == methods
+                if method != "HEAD":
+                    error = response.json()["error"]
+                    assert error["code"] == "no_method"
+                    assert method in error["message"]
+                    assert "path must" not in error["message"]
 
 
 def test_metrics_are_the_text_of_prometheus(client):

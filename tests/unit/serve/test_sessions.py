@@ -248,6 +248,9 @@ def test_wrong_requests_say_so(client):
             ("/sessions", b"{", "body must be JSON"),
             ("/sessions", b"[]", "body must be a JSON object"),
             ("/sessions", b'{"id": "a/b"}', "without /"),
+            ("/sessions", b'{"id": "."}', "not a dot"),
+            ("/sessions", b'{"ids": [".."]}', "not a dot"),
+            ("/sessions", b'{"id": "b", "ids": ["c"]}', "id must be left out"),
             ("/sessions", b'{"ids": 3}', "ids must be a list"),
             ("/sessions", b'{"name": "x"}', "fields must be of model, id, ids"),
             ("/sessions/feed", b'{"ids": [], "x": []}', "ids must be a list"),
@@ -262,6 +265,21 @@ def test_wrong_requests_say_so(client):
             assert response.status_code == 400, (path, body[:50], response.text)
             assert text in response.json()["error"]["message"]
         assert ask.get("/sessions/a").json()["steps"] == 0
+        assert ask.get("/sessions").json()["ids"] == ["a"]
+
+
+def test_a_service_says_which_kind_of_run_it_lacks(client, runs):
+    body = {"prompt": "the", "max_tokens": 1}
+    for name, path, lacking in (
+        ("series", "/v1/completions", "a language model"),
+        ("text", "/sessions", "a run that reads series"),
+    ):
+        with client(only=name) as ask:
+            response = ask.post(path, json=body if "completions" in path else {})
+            assert response.status_code == 404
+            assert response.json()["error"]["message"].startswith(
+                f"serve: the service must have {lacking}, got none."
+            )
 
 
 def test_records_come_back_and_a_cut_one_does_not(tmp_path):
