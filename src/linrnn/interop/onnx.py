@@ -96,8 +96,8 @@ def export_step(
         model: a causal mixer, `linrnn.SequenceModel` or `linrnn.frozen.LinearModel` in evaluation
             mode, whose state has a fixed size.
         path: the file, replaced if it exists, all of it or nothing.
-        batch_size: streams in a step, for runtimes that need to know it; by default any number
-            from one on, since onnxruntime 1.31 gives sums over none a wrong shape.
+        batch_size: streams in a step, for runtimes that need to know it; by default one or more,
+            since onnxruntime 1.31 gives sums over none a wrong shape.
         times: whether the graph reads the time since the step before, as ``model.step`` does; else
             all steps are 1 apart.
         opset: version of ONNX's operators, 18 to 23.
