@@ -124,7 +124,7 @@ def orders(
     name = "max_tokens" if body.get(newer) is None else newer
     count = integer(where, body, name, min(16 if form is COMPLETION else 256, limits.new_tokens),
                     limits.new_tokens)  # fmt: skip
-    copies = integer(where, body, "n", 1, limits.choices)
+    copies = integer(where, body, "n", 1, limits.choices, 1)
     if not 1 <= copies * len(prompts) <= limits.choices:
         raise RequestError(
             400, f"{where}: there must be 1 to {limits.choices} texts, got {copies * len(prompts)}."

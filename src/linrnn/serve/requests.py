@@ -97,13 +97,14 @@ def check_fields(where: str, body: Mapping[str, Any], fields: Mapping[str, Any])
             )
 
 
-def integer(where: str, body: Mapping[str, Any], name: str, default: Any, upper: int) -> Any:
-    """An integer from 0 to ``upper``, or the default where there is none."""
+def integer(
+    where: str, body: Mapping[str, Any], name: str, default: Any, upper: int, lower: int = 0
+) -> Any:
+    """An integer from ``lower`` to ``upper``, or the default where there is none."""
     value = body.get(name)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= upper:
-        raise RequestError(
-            400, f"{where}: {name} must be an integer from 0 to {upper:,}, got {show(value)}."
-        )
+    if isinstance(value, bool) or not isinstance(value, int) or not lower <= value <= upper:
+        must = f"an integer from {lower} to {upper:,}"
+        raise RequestError(400, f"{where}: {name} must be {must}, got {show(value)}.")
     return value
