@@ -259,8 +259,10 @@ def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple
     Angles of a call are summed in float64, for one of a thousand turns has three digits in float32.
     """
     phase, _ = phases(step, reset)  # since the call began, or a reset
-    start = torch.atan2(state["sin"].double(), state["cos"].double())
-    start = start.unsqueeze(1)  # (B, 1, H, pairs)
+    # onnxruntime has no atan in double precision, so one in single precision is made right once
+    cos, sin = state["cos"].double(), state["sin"].double()  # (B, H, pairs) each
+    start = torch.atan2(sin.float(), cos.float()).double()
+    start = (start + sin * start.cos() - cos * start.sin()).unsqueeze(1)  # (B, 1, H, pairs)
     if reset is not None:
         start = start * (reset.cumsum(1) == 0)[..., None, None]  # (B, T, H, pairs)
     phase = phase + start
