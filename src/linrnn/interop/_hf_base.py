@@ -216,10 +216,11 @@ class LinrnnPreTrainedModel(PreTrainedModel):  # type: ignore[misc]
             )
         if cache.options is not self._kind and cache.options not in (None, self._kind):
             theirs = cache.options or {}
+            option = next(k for k in (*self._kind, *theirs) if self._kind.get(k) != theirs.get(k))
             raise ArgumentError(
-                f"{WHERE}: past_key_values must be of this model, "
-                f"{self.config.n_layers} x {self.config.mixer}, got those of another, "
-                f"{theirs.get('n_layers')} x {theirs.get('mixer')}. Begin with None."
+                f"{WHERE}: past_key_values must be of this model, whose {option} is "
+                f"{self._kind.get(option)!r}, got those of one whose {option} is "
+                f"{theirs.get(option)!r}. Begin with None."
             )
         return cache
 

@@ -195,11 +195,12 @@ def test_inputs_are_checked(arguments, error, message):
 
 def test_the_cache_of_another_model_is_refused():
     cache = small().forward(IDS).past_key_values
-    for other in (small(mixer="minlstm"), small(n_layers=2), small(d_model=6)):
-        with pytest.raises(
-            ArgumentError, match=r"must be of this model.*got those of another, 1 x"
-        ):
-            other(IDS, past_key_values=cache)
+    for option, value in (("mixer", "minlstm"), ("n_layers", 2), ("d_model", 6)):
+        rule = (
+            rf"must be of this model, whose {option} is {value!r}, got those of one whose {option}"
+        )
+        with pytest.raises(ArgumentError, match=rule):
+            small(**{option: value})(IDS, past_key_values=cache)
     with pytest.raises(ShapeError, match=r"input_ids must have shape \(batch=2, time\), got \(1,"):
         small()(IDS[:1], past_key_values=cache)
     assert cache.get_seq_length() == 3
