@@ -201,7 +201,7 @@ for name, (product, arguments) in product_calls(dtype).items():
 
 def product_calls(dtype):
     """Products with generated kernels, and arguments for them."""
-    from linrnn.mixers import linoss, lru
+    from linrnn.mixers import linoss, lru, mamba3
     from linrnn.mixers._families import log_decay, mlstm, ssd
     from linrnn.nn import features, heads
     from linrnn.ops import gated_norm
@@ -260,6 +260,14 @@ def product_calls(dtype):
             for name, count in (("im", 2), ("imex", 2), ("damped", 3))
         },
         **{
+            f"mamba3, {name}": (
+                (steps := mamba3._rates(name, 1e-4))._product,
+                [x, z, q, bias, steps, 1, width],
+            )
+            for name in ("heavy_tail", "softplus")
+        },
+        "mamba3 gate": (mamba3._GATE._product, [x, z, q, weight, mamba3._GATE, 1, width]),
+        **{
             f"lru, {name}": (
                 (eigenvalues := lru._eigenvalues(name))._product,
                 [channels(300), channels(300), eigenvalues, 1, 300],
@@ -270,7 +278,9 @@ def product_calls(dtype):
 
 
 @needs_triton
-@pytest.mark.parametrize("mixer", ["linoss", "hgrn", "mlstm", "mamba2", "rwkv6", "gated_delta_net"])
+@pytest.mark.parametrize(
+    "mixer", ["linoss", "hgrn", "mlstm", "mamba2", "mamba3", "rwkv6", "gated_delta_net"]
+)
 def test_layers_are_those_of_plain_loops(warm, mixer):
     """With their kernels, in single precision, as near to double precision as without."""
     ours, plain = warm(
