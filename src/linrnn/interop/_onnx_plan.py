@@ -18,7 +18,7 @@ from typing import Any
 from linrnn.errors import LinrnnError
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "Einsum")
-_FAR = 8  # nodes upwards that are looked at for a smaller cut
+_FAR = 16  # nodes upwards that are looked at for a smaller cut; 8 are too few for `mom`
 
 
 @dataclass
@@ -185,7 +185,8 @@ class Plan:
 
     def _upwards(self, loop: Loop) -> Iterator[set[int]]:
         """The loop with more and more of the nodes that make one of its inputs."""
-        for name in self.inputs(loop):
+        before = self.inputs(loop)
+        for name in before:
             nodes = set(loop.nodes)
             for _ in range(_FAR):
                 maker = self.maker.get(name)
@@ -194,7 +195,9 @@ class Plan:
                 nodes = nodes | {maker}
                 yield nodes
                 inputs = self.inputs(Loop(loop.states, nodes))
-                left = [n for n in self.nodes[maker].input if n in inputs]
+                # what cannot be handed over comes first, wherever it came in
+                left = [n for n in inputs if n not in before and self.width(n) is None]
+                left = left or [n for n in self.nodes[maker].input if n in inputs]
                 if not left:
                     break
                 name = max(reversed(left), key=self._order)  # of several such the last is followed

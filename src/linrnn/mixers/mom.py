@@ -164,11 +164,15 @@ class MoM(Mixer):
         route = Route(weights.transpose(1, 2) != 0, reset)  # a step of NaN spoils all
         rows = torch.cat([route.gather(z) for z in parts], -1)  # (B count, rows, channels)
         c, _ = self.conv1d(rows, past.flatten(0, 1), route.reset)  # (R, S, channels)
-        # (R, S, H K), (R, S, H K), (R, S, H V)
-        q, k, v = wide(c).split([H * K, H * K, H * V], -1)
-        # (R, S, H, K), (R, S, H, K), (R, S, H, V)
+        # the batch alone is the first axis, where exported steps are taken apart
+        c = wide(c).unflatten(0, route.sent.shape[:2])  # (B, maps, S, channels)
+        # (B, maps, S, H K), (B, maps, S, H K), (B, maps, S, H V)
+        q, k, v = c.split([H * K, H * K, H * V], -1)
+        # (B, maps, S, H, K), (B, maps, S, H, K), (B, maps, S, H, V)
         q, k, v = q.unflatten(-1, (H, K)), k.unflatten(-1, (H, K)), v.unflatten(-1, (H, V))
-        q, k, beta, g = l2_normalise(q), l2_normalise(k), route.gather(beta), route.gather(g)
+        # (R, S, H, K), (R, S, H, K), (R, S, H, V)
+        q, k, v = (z.flatten(0, 1) for z in (l2_normalise(q), l2_normalise(k), v))
+        beta, g = route.gather(beta), route.gather(g)
         start, scale = state["memory"].flatten(0, 1), K**-0.5  # start: (R, H, K, V)
         with without_autocast(x.device):
             o, memory = delta_scan(q, k, v, beta, g, start, scale=scale, reset=route.reset)
@@ -185,5 +189,6 @@ def _places(scores: Tensor) -> Tensor:
     """
     one, other = scores[..., :, None], scores[..., None, :]
     i = torch.arange(scores.shape[-1], device=scores.device)
-    before = torch.where(i < i[:, None], other >= one, other > one)
+    # in words of logic: onnxruntime chooses among numbers alone
+    before = (other > one) | ((i < i[:, None]) & (other >= one))
     return before.to(scores.dtype).sum(-1)
