@@ -264,7 +264,8 @@ def turns(step: Tensor, state: dict[str, Tensor], reset: Tensor | None) -> tuple
     start = torch.atan2(sin.float(), cos.float()).double()
     start = (start + sin * start.cos() - cos * start.sin()).unsqueeze(1)  # (B, 1, H, pairs)
     if reset is not None:
-        start = start * (reset.cumsum(1) == 0)[..., None, None]  # (B, T, H, pairs)
+        # (B, T, H, pairs)
+        start = torch.where((reset.cumsum(1) == 0)[..., None, None], start, 0)
     phase = phase + start
     return phase.cos().to(step.dtype), phase.sin().to(step.dtype)
 
@@ -303,10 +304,9 @@ def trapezoidal(
         value = value * rows  # (B, rank, H, d_head)
     memory = state["memory"]
     if C.shape[1] == 1:
+        memory = (memory + _outer(key, late * value)) * g.exp().mT[..., None]
         if reset is not None:
             memory = torch.where(reset[..., None, None], 0, memory)  # (B, H, N, d_head)
-            value = torch.where(reset[..., None, None], 0, value)  # (B, rank, H, d_head)
-        memory = (memory + _outer(key, late * value)) * g.exp().mT[..., None]
         return _one(B, C, now * s, memory, rows)
     both = now + torch.cat([late[:, 1:], torch.zeros_like(late[:, :1])], 1)  # (B, T, H, 1)
     memory = memory + _outer(key, late[:, :1] * value)  # (B, H, N, d_head)

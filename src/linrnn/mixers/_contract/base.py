@@ -235,6 +235,8 @@ class Mixer(Traits):
             start = start if state is None else map_state(torch.clone, start)
             return (x, start) if signals is None else (x, start, made_of_nothing(self, x))
         begins = self._begins(spec)
+        if reset is not None and x.shape[1] == 1:
+            start = _forgotten(start, reset)
         y, state, *outgoing = self._read(x, opened(start, begins), reset, *handed, *times)
         if dt is not None:
             check_reach(f"{type(self).__name__}.forward", dt, x, start, y, state)
@@ -408,3 +410,14 @@ class Mixer(Traits):
             return self.init_state(x.shape[0], device=x.device)
         where, dtype = type(self).__name__, self._parameter().dtype
         return check_state(where, state, spec, x.shape[0], x.device, dtype)
+
+
+def _forgotten(state: State, reset: Tensor) -> State:
+    """The state before a single step, of zeros in rows that restart: 0 times NaN would be NaN."""
+
+    def forget(h: Tensor) -> Tensor:
+        if not (h.is_floating_point() or h.is_complex()):
+            return h
+        return torch.where(reset.view(-1, *[1] * (h.ndim - 1)), 0, h)
+
+    return map_state(forget, state)
