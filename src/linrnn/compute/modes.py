@@ -82,9 +82,11 @@ def plain(x: Tensor) -> Tensor:
 
 def mapped(*tensors: Tensor | None) -> bool:
     """Whether ``vmap`` maps over one of them; inside a compiler whether a transform is around."""
-    functorch = torch._C._functorch
+    if not torch._C._are_functorch_transforms_active():
+        return False
     if torch.compiler.is_compiling():  # which cannot read what is asked below
-        return torch._C._are_functorch_transforms_active()
+        return True
+    functorch = torch._C._functorch
     for x in tensors:
         while x is not None and functorch.is_functorch_wrapped_tensor(x):
             if functorch.is_batchedtensor(x):
